@@ -66,9 +66,7 @@ _NOT_DURABLE: Mapping[str, str] = {
 class EmbeddedPostgres:
     """One running server. Make it with `start`; use it as a context manager or call `stop`."""
 
-    def __init__(
-        self, home: Path, account: ServerAccount, binaries: Path, lock: IO[bytes]
-    ) -> None:
+    def __init__(self, home: Path, account: ServerAccount, binaries: Path, lock: IO[bytes]) -> None:
         self.home = home
         self.port = 0
         self._account = account

@@ -1,0 +1,100 @@
+"""Real services for the tests: one PostgreSQL server per run, one database per test, moto's S3."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lastgood.stack.errors import DataDirInUse
+from lastgood.stack.ports import LOOPBACK
+from lastgood.stack.postgres import EmbeddedPostgres, remove
+
+APP_ROLE = "lastgood_app"
+TEMPLATE_DATABASE = "lastgood_template"
+# Under the temporary folder itself: pytest's own folders are closed to the server's account.
+_SERVER_FOLDERS = "lastgood-test-postgres-"
+
+
+class CatalogDatabase(NamedTuple):
+    """One migrated database of one test, and who may do what in it."""
+
+    owner_dsn: str
+    app_dsn: str
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[EmbeddedPostgres]:
+    """One embedded server for the whole run, not durable."""
+    _remove_servers_of_killed_runs()
+    data_dir = Path(tempfile.mkdtemp(prefix=_SERVER_FOLDERS))
+    with EmbeddedPostgres.start(data_dir, durable=False) as server:
+        yield server
+    remove(data_dir)
+
+
+@pytest.fixture(scope="session")
+def template_catalog(postgres: EmbeddedPostgres) -> str:
+    """The name of a database that is migrated once and copied for each test."""
+    from lastgood.catalog.migrate import migrate
+
+    postgres.create_role(APP_ROLE)
+    postgres.create_database(TEMPLATE_DATABASE)
+    migrate(postgres.dsn(TEMPLATE_DATABASE), app_role=APP_ROLE)
+    return TEMPLATE_DATABASE
+
+
+@pytest.fixture
+def catalog_database(
+    postgres: EmbeddedPostgres, template_catalog: str
+) -> Iterator[CatalogDatabase]:
+    """A fresh migrated database, dropped afterwards with whatever sessions it still has."""
+    name = f"catalog_{secrets.token_hex(6)}"
+    postgres.create_database(name, template=template_catalog)
+    yield CatalogDatabase(postgres.dsn(name), postgres.dsn(name, APP_ROLE))
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def catalog_dsn(catalog_database: CatalogDatabase) -> str:
+    """The application role's URL of this test's catalog."""
+    return catalog_database.app_dsn
+
+
+@pytest.fixture
+def owner_dsn(catalog_database: CatalogDatabase) -> str:
+    """The owner's URL of this test's catalog, the same database as `catalog_dsn`."""
+    return catalog_database.owner_dsn
+
+
+@pytest.fixture(scope="session")
+def moto_s3() -> Iterator[str]:
+    """The endpoint URL of an S3 server of moto; buckets are shared by the run, so name your own."""
+    from moto.server import ThreadedMotoServer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        server = ThreadedMotoServer(ip_address=LOOPBACK, port=0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+        server.stop()
+
+
+def _remove_servers_of_killed_runs() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SERVER_FOLDERS}*"):
+        if folder.stat().st_uid != os.geteuid():
+            continue
+        try:
+            remove(folder)
+        except DataDirInUse:
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
