@@ -1,0 +1,173 @@
+"""Strict reading of a parsed JSON or YAML document that somebody else wrote.
+
+A `Node` is a value with its place; each reader either answers a checked Python value or raises the
+document's own error naming that place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from lastgood.errors import LastgoodError
+from lastgood.rules.names import shown
+from lastgood.rules.paths import EXACT_INTEGER_LIMIT
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+TEXT_LIMIT = 4096
+
+Refusal = Callable[[str, str], LastgoodError]  # (where, reason) -> the error to raise
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value, the path to it (`$.objects[3].bytes`) and the error of its document."""
+
+    value: object
+    where: str
+    refusal: Refusal
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise the document's error for this place."""
+        raise self.refusal(self.where, reason)
+
+    def _is(self, what: str) -> NoReturn:
+        self.refuse(f"{shown(self.value)!r} is not {what}")
+
+    def at(self, key: str | int, value: object) -> Node:
+        """The child under this key or index."""
+        if isinstance(key, int):
+            return Node(value, f"{self.where}[{key}]", self.refusal)
+        if _PLAIN_KEY.fullmatch(key):
+            return Node(value, f"{self.where}.{key}" if self.where else key, self.refusal)
+        return Node(value, f"{self.where}[{shown(key)!r}]", self.refusal)
+
+    def fields(self, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Node]:
+        """The children of an object that has all `required` keys and none but these and `optional`."""
+        children = dict(self.members())
+        for key in children:
+            if key not in required and key not in optional:
+                self.refuse(f"unknown key {shown(key)!r}; known are {_listed(required, optional)}")
+        for key in required:
+            if key not in children:
+                self.refuse(f"{key} is missing")
+        return children
+
+    def members(self) -> Iterator[tuple[str, Node]]:
+        """The children of an object with free keys."""
+        if not isinstance(self.value, dict):
+            self._is("an object")
+        for key, value in self.value.items():
+            if not isinstance(key, str):
+                self.refuse(f"key {shown(key)!r} is not text")
+            _check_unicode(self, key)
+            yield key, self.at(key, value)
+
+    def items(self, limit: int | None = None) -> list[Node]:
+        """The children of an array of at most `limit` items."""
+        if not isinstance(self.value, list | tuple):
+            self._is("an array")
+        if limit is not None and len(self.value) > limit:
+            self.refuse(f"{len(self.value)} items; at most {limit}")
+        return [self.at(index, value) for index, value in enumerate(self.value)]
+
+    def text(self, limit: int = TEXT_LIMIT) -> str:
+        """Not empty text of at most `limit` characters."""
+        if not isinstance(self.value, str):
+            self._is("text")
+        if not 0 < len(self.value) <= limit:
+            self.refuse(f"text of {len(self.value)} characters; give 1 to {limit}")
+        _check_unicode(self, self.value)
+        return self.value
+
+    def one_of(self, choices: Collection[str]) -> str:
+        """One of a few words."""
+        if not isinstance(self.value, str) or self.value not in choices:
+            self._is(f"one of {', '.join(choices)}")
+        return self.value
+
+    def integer(self, least: int = 0, most: int = EXACT_INTEGER_LIMIT) -> int:
+        """A whole number (true and 1.0 are none) from `least` to `most`."""
+        if type(self.value) is not int or not least <= self.value <= most:
+            self._is(f"a whole number from {least} to {most}")
+        return self.value
+
+    def number(self) -> int | float:
+        """A finite number that JSON readers do not round."""
+        if type(self.value) is int and abs(self.value) <= EXACT_INTEGER_LIMIT:
+            return self.value
+        if type(self.value) is float and math.isfinite(self.value):
+            return self.value
+        self._is("a finite number (whole ones up to 2^53 - 1)")
+
+    def flag(self) -> bool:
+        """true or false."""
+        if not isinstance(self.value, bool):
+            self._is("true or false")
+        return self.value
+
+    def scalar(self) -> str | int | float | bool:
+        """Text, a number, true or false."""
+        match self.value:
+            case bool():
+                return self.flag()
+            case str():
+                return self.text() if self.value else ""
+            case int() | float():
+                return self.number()
+        self._is("text, a number, true or false")
+
+    def free(self, depth: int, limit_bytes: int) -> Any:
+        """A copy of any JSON value of at most this depth and about this many bytes."""
+        return _FreeJson(depth, limit_bytes).copy(self, 0)
+
+
+class _FreeJson:
+    """Copies a value while it checks it, so that a hostile one costs no more than its limits."""
+
+    def __init__(self, depth: int, limit_bytes: int) -> None:
+        self._depth = depth
+        self._limit_bytes = limit_bytes
+        self._left_bytes = limit_bytes
+
+    def copy(self, node: Node, depth: int) -> Any:
+        if depth > self._depth:
+            node.refuse(f"nested deeper than {self._depth}")
+        match node.value:
+            case None:
+                return self._spend(node, 4, None)
+            case str():
+                _check_unicode(node, node.value)
+                return self._spend(node, len(node.value.encode()) + 2, node.value)
+            case bool() | int() | float():
+                return self._spend(node, 8, node.scalar())
+            case list() | tuple():
+                self._spend(node, 2, None)
+                return [self.copy(child, depth + 1) for child in node.items()]
+            case dict():
+                self._spend(node, 2, None)
+                return {
+                    self._spend(child, len(key.encode()) + 3, key): self.copy(child, depth + 1)
+                    for key, child in node.members()
+                }
+        node.refuse(f"{type(node.value).__name__} is not JSON")
+
+    def _spend(self, node: Node, size_bytes: int, value: Any) -> Any:
+        self._left_bytes -= size_bytes
+        if self._left_bytes < 0:
+            node.refuse(f"the value is larger than {self._limit_bytes} bytes")
+        return value
+
+
+def _check_unicode(node: Node, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        node.refuse(f"{shown(text)!r} holds a lone surrogate")
+
+
+def _listed(required: Collection[str], optional: Collection[str]) -> str:
+    return ", ".join([*required, *optional])
