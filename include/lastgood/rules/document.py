@@ -22,13 +22,29 @@ TEXT_LIMIT = 4096
 Refusal = Callable[[str, str], LastgoodError]  # (where, reason) -> the error to raise
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Node:
-    """A value, the path to it (`$.objects[3].bytes`) and the error of its document."""
+    """A value, its place in the document and the error of its document.
+
+    The place is kept as parent and key, and put into words only for an error.
+    """
 
     value: object
-    where: str
+    key: str | int  # of the root: what paths begin with, such as `$` or nothing
     refusal: Refusal
+    parent: Node | None = None
+
+    @property
+    def where(self) -> str:
+        """The path to the value, such as `$.objects[3].bytes`."""
+        if self.parent is None:
+            return str(self.key)
+        before = self.parent.where
+        if isinstance(self.key, int):
+            return f"{before}[{self.key}]"
+        if _PLAIN_KEY.fullmatch(self.key):
+            return f"{before}.{self.key}" if before else self.key
+        return f"{before}[{shown(self.key)!r}]"
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise the document's error for this place."""
@@ -39,32 +55,31 @@ class Node:
 
     def at(self, key: str | int, value: object) -> Node:
         """The child under this key or index."""
-        if isinstance(key, int):
-            return Node(value, f"{self.where}[{key}]", self.refusal)
-        if _PLAIN_KEY.fullmatch(key):
-            return Node(value, f"{self.where}.{key}" if self.where else key, self.refusal)
-        return Node(value, f"{self.where}[{shown(key)!r}]", self.refusal)
+        return Node(value, key, self.refusal, self)
 
     def fields(self, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Node]:
         """The children of an object that has all `required` keys and none but these and `optional`."""
-        children = dict(self.members())
-        for key in children:
+        content = self._object()
+        for key in content:
             if key not in required and key not in optional:
                 self.refuse(f"unknown key {shown(key)!r}; known are {_listed(required, optional)}")
         for key in required:
-            if key not in children:
+            if key not in content:
                 self.refuse(f"{key} is missing")
-        return children
+        return {key: Node(value, key, self.refusal, self) for key, value in content.items()}
 
     def members(self) -> Iterator[tuple[str, Node]]:
         """The children of an object with free keys."""
-        if not isinstance(self.value, dict):
-            self._is("an object")
-        for key, value in self.value.items():
+        for key, value in self._object().items():
             if not isinstance(key, str):
                 self.refuse(f"key {shown(key)!r} is not text")
             _check_unicode(self, key)
             yield key, self.at(key, value)
+
+    def _object(self) -> dict[Any, object]:
+        if not isinstance(self.value, dict):
+            self._is("an object")
+        return self.value
 
     def items(self, limit: int | None = None) -> list[Node]:
         """The children of an array of at most `limit` items."""
