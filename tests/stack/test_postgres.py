@@ -144,9 +144,11 @@ def test_two_servers_run_side_by_side(data_dir: Path) -> None:
 
 
 def test_taken_port_is_named_in_the_error(data_dir: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        with pytest.raises(PostgresFailed, match="could not bind"):
-            EmbeddedPostgres.start(data_dir, port=taken.getsockname()[1], durable=False)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(PostgresFailed, match="could not bind"),
+    ):
+        EmbeddedPostgres.start(data_dir, port=taken.getsockname()[1], durable=False)
 
 
 def test_wrong_password_is_refused_and_only_loopback_is_served(data_dir: Path) -> None:

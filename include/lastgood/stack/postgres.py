@@ -17,15 +17,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
-import secrets
 import shlex
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -40,6 +38,7 @@ from lastgood.stack.binaries import binaries_for
 from lastgood.stack.errors import DataDirInUse, PostgresFailed
 from lastgood.stack.ports import LOOPBACK, free_port
 from lastgood.stack.processes import ProcessIdentity, wait_until_gone
+from lastgood.stack.secrets import SecretFile
 
 SUPERUSER = "postgres"
 _ATTEMPTS = 5
@@ -72,7 +71,7 @@ class EmbeddedPostgres:
         self._account = account
         self._binaries = binaries
         self._lock = lock
-        self._secrets = _Secrets(home / "secrets.json")
+        self._secrets = SecretFile(home / "secrets.json")
 
     @classmethod
     def start(
@@ -109,7 +108,7 @@ class EmbeddedPostgres:
 
     def dsn(self, database: str = SUPERUSER, user: str = SUPERUSER) -> str:
         """Return the URL of a database for a role that `create_role` or `start` has made."""
-        credentials = f"{quote(user, safe='')}:{self._secrets.password_of(user)}"
+        credentials = f"{quote(user, safe='')}:{self._secrets.get(user)}"
         return f"postgresql://{credentials}@{LOOPBACK}:{self.port}/{quote(database, safe='')}"
 
     def create_role(self, name: str) -> None:
@@ -280,35 +279,14 @@ class EmbeddedPostgres:
             )
 
 
-class _Secrets:
-    """The passwords of the roles, in a file that only we read."""
+def stop_leftover(data_dir: Path) -> None:
+    """Stop the server that a killed process left in `data_dir`, if there is one.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def password_of(self, role: str) -> str:
-        return self._read()[role]
-
-    def ensure(self, role: str) -> str:
-        known = self._read()
-        if role not in known:
-            known[role] = secrets.token_hex(24)
-            self._write(known)
-        return known[role]
-
-    def _read(self) -> dict[str, str]:
-        try:
-            passwords: dict[str, str] = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return {}
-        return passwords
-
-    def _write(self, passwords: Mapping[str, str]) -> None:
-        staging = self._path.with_suffix(".new")
-        staging.unlink(missing_ok=True)
-        staging.touch(mode=0o600)
-        staging.write_text(json.dumps(passwords, indent=1))
-        staging.replace(self._path)
+    Raises DataDirInUse when a living process runs it.
+    """
+    if data_dir.is_dir():
+        with _locked_home(data_dir) as server:
+            server._stop_leftover()
 
 
 def remove(data_dir: Path) -> None:
@@ -316,14 +294,20 @@ def remove(data_dir: Path) -> None:
 
     Raises DataDirInUse when a living process runs it.
     """
-    account = ServerAccount.current()
     if not data_dir.is_dir():
         return
+    with _locked_home(data_dir) as server:
+        server._stop_leftover()
+        shutil.rmtree(server.home)
+    shutil.rmtree(data_dir, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked_home(data_dir: Path) -> Iterator[EmbeddedPostgres]:
+    account = ServerAccount.current()
     home = _home_of(data_dir, account)
     with contextlib.closing(_acquire_lock(home)) as lock:
-        EmbeddedPostgres(home, account, Path(), lock)._stop_leftover()
-        shutil.rmtree(home)
-    shutil.rmtree(data_dir, ignore_errors=True)
+        yield EmbeddedPostgres(home, account, Path(), lock)
 
 
 def _home_of(data_dir: Path, account: ServerAccount) -> Path:
