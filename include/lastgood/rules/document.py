@@ -10,14 +10,16 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from lastgood.errors import LastgoodError
+from lastgood.errors import InvalidInput, LastgoodError
 from lastgood.rules.names import shown
 from lastgood.rules.paths import EXACT_INTEGER_LIMIT
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 TEXT_LIMIT = 4096
+
+T = TypeVar("T")
 
 Refusal = Callable[[str, str], LastgoodError]  # (where, reason) -> the error to raise
 
@@ -134,6 +136,13 @@ class Node:
             case int() | float():
                 return self.number()
         self._is("text, a number, true or false")
+
+    def checked(self, check: Callable[[object, str], T]) -> T:
+        """What `check(value, where)` answers; its own error, naming this place."""
+        try:
+            return check(self.value, "")
+        except InvalidInput as error:
+            raise type(error)(**(error.facts | {"where": self.where})) from None
 
     def free(self, depth: int, limit_bytes: int) -> Any:
         """A copy of any JSON value of at most this depth and about this many bytes."""

@@ -168,9 +168,9 @@ def _parse(root: Node, limits: ManifestLimits) -> Manifest:
     if kind is CheckpointKind.INCREMENTAL and not dependencies:
         read["dependencies"].refuse("an incremental checkpoint names what it depends on")
     return Manifest(
-        project=ProjectName(_name(read["project"])),
-        workload=WorkloadName(_name(read["workload"])),
-        stage=StageName(_name(read["stage"])),
+        project=ProjectName(read["project"].checked(check_name)),
+        workload=WorkloadName(read["workload"].checked(check_name)),
+        stage=StageName(read["stage"].checked(check_name)),
         generation=generation,
         sequence=sequence,
         step=read["step"].integer(),
@@ -216,7 +216,3 @@ def _free_object(node: Node, limits: ManifestLimits) -> Mapping[str, Any]:
 
 def _optional_text(node: Node) -> str | None:
     return None if node.value is None else node.text()
-
-
-def _name(node: Node) -> str:
-    return check_name(node.value, node.where)

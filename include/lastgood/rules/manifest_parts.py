@@ -18,7 +18,7 @@ from lastgood.rules.names import (
     check_digest,
     shown,
 )
-from lastgood.rules.paths import check_object_paths, check_size
+from lastgood.rules.paths import check_distinct, check_object_path, check_size
 
 PARTS_LIMIT = 10_000
 
@@ -58,12 +58,13 @@ class ManifestObject:
     part_sha256: tuple[str, ...] | None = None
 
     @classmethod
-    def _read(cls, path: str, read: dict[str, Node], world_size: int) -> ManifestObject:
-        size_bytes = check_size(read["bytes"].value, read["bytes"].where)
+    def read(cls, node: Node, world_size: int) -> ManifestObject:
+        read = node.fields(_OBJECT_FIELDS)
+        size_bytes = read["bytes"].checked(check_size)
         sha256 = read_digest(read["sha256"])
         rank = read["rank"]
         return cls(
-            path,
+            read["path"].checked(check_object_path),
             size_bytes,
             sha256,
             None if rank.value is None else rank.integer(0, world_size - 1),
@@ -86,22 +87,20 @@ def read_objects(node: Node, world_size: int, limits: ManifestLimits) -> tuple[M
     items = node.items(limits.objects)
     if not items:
         node.refuse("a checkpoint has at least one object")
-    reads = [item.fields(_OBJECT_FIELDS) for item in items]
-    paths = check_object_paths(
-        (read["path"].value for read in reads), lambda index: reads[index]["path"].where
-    )
-    _check_sorted(paths, items)
     objects: list[ManifestObject] = []
     parts = 0
-    for path, read in zip(paths, reads, strict=True):
-        objects.append(ManifestObject._read(path, read, world_size))
+    for item in items:
+        objects.append(ManifestObject.read(item, world_size))
         parts += len(objects[-1].part_sha256 or ())
         if parts > limits.parts:
-            node.refuse(f"more than {limits.parts} parts in all")
+            item.refuse(f"more than {limits.parts} parts in all")
+    paths = [item.path for item in objects]
+    check_distinct(paths, lambda index: items[index].at("path", None).where)
+    _check_sorted(paths, items)
     return tuple(objects)
 
 
-def _check_sorted(paths: tuple[str, ...], items: list[Node]) -> None:
+def _check_sorted(paths: list[str], items: list[Node]) -> None:
     encoded = [path.encode() for path in paths]
     for index in range(1, len(encoded)):
         if encoded[index] < encoded[index - 1]:
@@ -240,7 +239,7 @@ def read_entries(node: Node, limits: ManifestLimits) -> list[tuple[str, Node]]:
 def read_digest(node: Node, value: object = None) -> ManifestDigest:
     """A SHA-256 in lower-case hex, at the node or (a part of it) given."""
     try:
-        return check_digest(node.value if value is None else value, node.where)
+        return check_digest(node.value if value is None else value, "")
     except InvalidInput as error:
         node.refuse(error.facts["reason"])
 

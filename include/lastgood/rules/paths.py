@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from lastgood.errors import (
     InvalidPath,
@@ -74,17 +74,25 @@ def check_object_paths(
 ) -> tuple[str, ...]:
     """Return the paths of one checkpoint if each is good and all can lie beside each other.
 
-    Two paths that differ only in Unicode normalisation count as the same, since some file systems
-    fold them. `where(index)` names a path's place. Raises a subclass of InvalidPath.
+    `where(index)` names a path's place. Raises a subclass of InvalidPath.
     """
     checked = tuple(check_object_path(path, where(index)) for index, path in enumerate(paths))
+    check_distinct(checked, where)
+    return checked
+
+
+def check_distinct(paths: Sequence[str], where: Callable[[int], str] = _numbered) -> None:
+    """Refuse with PathDuplicate checked paths that cannot lie beside each other.
+
+    Two paths that differ only in Unicode normalisation count as the same, since some file systems
+    fold them.
+    """
     # With NUL for "/", whatever lies below a path sorts directly after it: neighbours suffice.
-    folded = [unicodedata.normalize("NFC", path).replace("/", "\0") for path in checked]
+    folded = [unicodedata.normalize("NFC", path).replace("/", "\0") for path in paths]
     order = sorted(range(len(folded)), key=lambda index: (folded[index], index))
     for earlier, later in itertools.pairwise(order):
         if f"{folded[later]}\0".startswith(f"{folded[earlier]}\0"):
-            raise PathDuplicate(where=where(later), path=shown(checked[later]))
-    return checked
+            raise PathDuplicate(where=where(later), path=shown(paths[later]))
 
 
 def check_size(value: object, where: str) -> int:
