@@ -17,6 +17,7 @@ from lastgood.stack.ports import LOOPBACK
 from lastgood.stack.postgres import EmbeddedPostgres, remove
 
 APP_ROLE = "lastgood_app"
+OWNER_ROLE = "lastgood_owner"
 TEMPLATE_DATABASE = "lastgood_template"
 # Under the temporary folder itself: pytest's own folders are closed to the server's account.
 _SERVER_FOLDERS = "lastgood-test-postgres-"
@@ -45,8 +46,9 @@ def template_catalog(postgres: EmbeddedPostgres) -> str:
     from lastgood.catalog.migrate import migrate
 
     postgres.create_role(APP_ROLE)
-    postgres.create_database(TEMPLATE_DATABASE)
-    migrate(postgres.dsn(TEMPLATE_DATABASE), app_role=APP_ROLE)
+    postgres.create_role(OWNER_ROLE)
+    postgres.create_database(TEMPLATE_DATABASE, owner=OWNER_ROLE)
+    migrate(postgres.dsn(TEMPLATE_DATABASE, OWNER_ROLE), app_role=APP_ROLE)
     return TEMPLATE_DATABASE
 
 
@@ -56,8 +58,8 @@ def catalog_database(
 ) -> Iterator[CatalogDatabase]:
     """A fresh migrated database, dropped afterwards with whatever sessions it still has."""
     name = f"catalog_{secrets.token_hex(6)}"
-    postgres.create_database(name, template=template_catalog)
-    yield CatalogDatabase(postgres.dsn(name), postgres.dsn(name, APP_ROLE))
+    postgres.create_database(name, template=template_catalog, owner=OWNER_ROLE)
+    yield CatalogDatabase(postgres.dsn(name, OWNER_ROLE), postgres.dsn(name, APP_ROLE))
     postgres.drop_database(name)
 
 
@@ -69,7 +71,7 @@ def catalog_dsn(catalog_database: CatalogDatabase) -> str:
 
 @pytest.fixture
 def owner_dsn(catalog_database: CatalogDatabase) -> str:
-    """The owner's URL of this test's catalog, the same database as `catalog_dsn`."""
+    """The URL of who owns this test's tables (no superuser); the database of `catalog_dsn`."""
     return catalog_database.owner_dsn
 
 
