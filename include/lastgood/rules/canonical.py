@@ -17,7 +17,7 @@ MANIFEST_BYTES_LIMIT = 64 << 20
 
 
 def canonical_json(document: Any) -> bytes:
-    """The RFC 8785 bytes of any JSON value. Raises ValueError for what JSON cannot carry exactly."""
+    """The RFC 8785 bytes of a JSON value. Raises ValueError for what JSON cannot carry exactly."""
     return rfc8785.dumps(document)
 
 

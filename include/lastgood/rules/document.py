@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from lastgood.errors import InvalidInput, LastgoodError
 from lastgood.rules.names import shown
@@ -48,68 +48,70 @@ class Node:
             return f"{before}.{self.key}" if before else self.key
         return f"{before}[{shown(self.key)!r}]"
 
-    def refuse(self, reason: str) -> NoReturn:
-        """Raise the document's error for this place."""
-        raise self.refusal(self.where, reason)
+    def error(self, reason: str) -> LastgoodError:
+        """The document's error for this place."""
+        return self.refusal(self.where, reason)
 
-    def _is(self, what: str) -> NoReturn:
-        self.refuse(f"{shown(self.value)!r} is not {what}")
+    def _is_not(self, what: str) -> LastgoodError:
+        return self.error(f"{shown(self.value)!r} is not {what}")
 
     def at(self, key: str | int, value: object) -> Node:
         """The child under this key or index."""
         return Node(value, key, self.refusal, self)
 
     def fields(self, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Node]:
-        """The children of an object that has all `required` keys and none but these and `optional`."""
+        """The children of an object that has all `required` keys, some `optional`, no other."""
         content = self._object()
         for key in content:
             if key not in required and key not in optional:
-                self.refuse(f"unknown key {shown(key)!r}; known are {_listed(required, optional)}")
+                raise self.error(
+                    f"unknown key {shown(key)!r}; known are {_listed(required, optional)}"
+                )
         for key in required:
             if key not in content:
-                self.refuse(f"{key} is missing")
+                raise self.error(f"{key} is missing")
         return {key: Node(value, key, self.refusal, self) for key, value in content.items()}
 
     def members(self) -> Iterator[tuple[str, Node]]:
         """The children of an object with free keys."""
         for key, value in self._object().items():
             if not isinstance(key, str):
-                self.refuse(f"key {shown(key)!r} is not text")
+                raise self.error(f"key {shown(key)!r} is not text")
             _check_unicode(self, key)
             yield key, self.at(key, value)
 
     def _object(self) -> dict[Any, object]:
         if not isinstance(self.value, dict):
-            self._is("an object")
+            raise self._is_not("an object")
         return self.value
 
     def items(self, limit: int | None = None) -> list[Node]:
         """The children of an array of at most `limit` items."""
         if not isinstance(self.value, list | tuple):
-            self._is("an array")
+            raise self._is_not("an array")
         if limit is not None and len(self.value) > limit:
-            self.refuse(f"{len(self.value)} items; at most {limit}")
+            raise self.error(f"{len(self.value)} items; at most {limit}")
         return [self.at(index, value) for index, value in enumerate(self.value)]
 
     def text(self, limit: int = TEXT_LIMIT) -> str:
         """Not empty text of at most `limit` characters."""
         if not isinstance(self.value, str):
-            self._is("text")
+            raise self._is_not("text")
         if not 0 < len(self.value) <= limit:
-            self.refuse(f"text of {len(self.value)} characters; give 1 to {limit}")
+            raise self.error(f"text of {len(self.value)} characters; give 1 to {limit}")
         _check_unicode(self, self.value)
         return self.value
 
     def one_of(self, choices: Collection[str]) -> str:
         """One of a few words."""
         if not isinstance(self.value, str) or self.value not in choices:
-            self._is(f"one of {', '.join(choices)}")
+            raise self._is_not(f"one of {', '.join(choices)}")
         return self.value
 
     def integer(self, least: int = 0, most: int = EXACT_INTEGER_LIMIT) -> int:
         """A whole number (true and 1.0 are none) from `least` to `most`."""
         if type(self.value) is not int or not least <= self.value <= most:
-            self._is(f"a whole number from {least} to {most}")
+            raise self._is_not(f"a whole number from {least} to {most}")
         return self.value
 
     def number(self) -> int | float:
@@ -118,12 +120,12 @@ class Node:
             return self.value
         if type(self.value) is float and math.isfinite(self.value):
             return self.value
-        self._is("a finite number (whole ones up to 2^53 - 1)")
+        raise self._is_not("a finite number (whole ones up to 2^53 - 1)")
 
     def flag(self) -> bool:
         """true or false."""
         if not isinstance(self.value, bool):
-            self._is("true or false")
+            raise self._is_not("true or false")
         return self.value
 
     def scalar(self) -> str | int | float | bool:
@@ -135,7 +137,7 @@ class Node:
                 return self.text() if self.value else ""
             case int() | float():
                 return self.number()
-        self._is("text, a number, true or false")
+        raise self._is_not("text, a number, true or false")
 
     def checked(self, check: Callable[[object, str], T]) -> T:
         """What `check(value, where)` answers; its own error, naming this place."""
@@ -159,7 +161,7 @@ class _FreeJson:
 
     def copy(self, node: Node, depth: int) -> Any:
         if depth > self._depth:
-            node.refuse(f"nested deeper than {self._depth}")
+            raise node.error(f"nested deeper than {self._depth}")
         match node.value:
             case None:
                 return self._spend(node, 4, None)
@@ -177,12 +179,12 @@ class _FreeJson:
                     self._spend(child, len(key.encode()) + 3, key): self.copy(child, depth + 1)
                     for key, child in node.members()
                 }
-        node.refuse(f"{type(node.value).__name__} is not JSON")
+        raise node.error(f"{type(node.value).__name__} is not JSON")
 
     def _spend(self, node: Node, size_bytes: int, value: Any) -> Any:
         self._left_bytes -= size_bytes
         if self._left_bytes < 0:
-            node.refuse(f"the value is larger than {self._limit_bytes} bytes")
+            raise node.error(f"the value is larger than {self._limit_bytes} bytes")
         return value
 
 
@@ -190,7 +192,7 @@ def _check_unicode(node: Node, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        node.refuse(f"{shown(text)!r} holds a lone surrogate")
+        raise node.error(f"{shown(text)!r} holds a lone surrogate") from None
 
 
 def _listed(required: Collection[str], optional: Collection[str]) -> str:

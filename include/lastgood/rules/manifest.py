@@ -83,8 +83,10 @@ class CheckpointKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A whole manifest. `Manifest.parse` is the way in for anything that was sent; objects are sorted
-    by the UTF-8 bytes of their paths."""
+    """A whole manifest. `Manifest.parse` is the way in for anything that was sent.
+
+    Objects are sorted by the UTF-8 bytes of their paths.
+    """
 
     project: ProjectName
     workload: WorkloadName
@@ -166,7 +168,7 @@ def _parse(root: Node, limits: ManifestLimits) -> Manifest:
     kind = CheckpointKind(read["kind"].one_of([kind.value for kind in CheckpointKind]))
     dependencies = _distinct_digests(read["dependencies"], limits)
     if kind is CheckpointKind.INCREMENTAL and not dependencies:
-        read["dependencies"].refuse("an incremental checkpoint names what it depends on")
+        raise read["dependencies"].error("an incremental checkpoint names what it depends on")
     return Manifest(
         project=ProjectName(read["project"].checked(check_name)),
         workload=WorkloadName(read["workload"].checked(check_name)),
@@ -192,7 +194,7 @@ def _parse(root: Node, limits: ManifestLimits) -> Manifest:
 def _check_version(root: Node) -> None:
     """Before all else: another version may have other fields."""
     if not isinstance(root.value, dict) or "format_version" not in root.value:
-        root.refuse("not an object with a format_version")
+        raise root.error("not an object with a format_version")
     version = root.value["format_version"]
     if type(version) is not int or version != FORMAT_VERSION:
         raise UnknownManifestVersion(
@@ -203,13 +205,13 @@ def _check_version(root: Node) -> None:
 def _distinct_digests(node: Node, limits: ManifestLimits) -> tuple[ManifestDigest, ...]:
     digests = tuple(read_digest(item) for item in node.items(limits.entries))
     if len(set(digests)) != len(digests):
-        node.refuse("a digest is named twice")
+        raise node.error("a digest is named twice")
     return digests
 
 
 def _free_object(node: Node, limits: ManifestLimits) -> Mapping[str, Any]:
     if not isinstance(node.value, dict):
-        node.refuse("not an object")
+        raise node.error("not an object")
     content: Mapping[str, Any] = node.free(limits.free_depth, limits.free_bytes)
     return content
 

@@ -47,8 +47,11 @@ class ManifestLimits:
 
 @dataclass(frozen=True, slots=True)
 class ManifestObject:
-    """One file. Where it was sent in parts, `part_sha256` are their digests in order, and every part
-    but the last has `part_bytes`. `rank` is the process that owns it."""
+    """One file. `rank` is the process that owns it.
+
+    Where it was sent in parts, `part_sha256` are their digests in order, and every part but the
+    last has `part_bytes`.
+    """
 
     path: str
     size_bytes: int
@@ -86,14 +89,14 @@ def read_objects(node: Node, world_size: int, limits: ManifestLimits) -> tuple[M
     """All objects of a manifest, in their order."""
     items = node.items(limits.objects)
     if not items:
-        node.refuse("a checkpoint has at least one object")
+        raise node.error("a checkpoint has at least one object")
     objects: list[ManifestObject] = []
     parts = 0
     for item in items:
         objects.append(ManifestObject.read(item, world_size))
         parts += len(objects[-1].part_sha256 or ())
         if parts > limits.parts:
-            item.refuse(f"more than {limits.parts} parts in all")
+            raise item.error(f"more than {limits.parts} parts in all")
     paths = [item.path for item in objects]
     check_distinct(paths, lambda index: items[index].at("path", None).where)
     _check_sorted(paths, items)
@@ -104,7 +107,7 @@ def _check_sorted(paths: list[str], items: list[Node]) -> None:
     encoded = [path.encode() for path in paths]
     for index in range(1, len(encoded)):
         if encoded[index] < encoded[index - 1]:
-            items[index].refuse("objects are not sorted by the UTF-8 bytes of their paths")
+            raise items[index].error("objects are not sorted by the UTF-8 bytes of their paths")
 
 
 def _read_parts(
@@ -113,23 +116,25 @@ def _read_parts(
     if part_bytes.value is None and part_sha256.value is None:
         return None, None
     if part_bytes.value is None or part_sha256.value is None:
-        part_sha256.refuse("part_bytes and part_sha256 are given together or not at all")
+        raise part_sha256.error("part_bytes and part_sha256 are given together or not at all")
     each_bytes = part_bytes.integer(1)
     count = max(1, -(-size_bytes // each_bytes))  # an empty object is one empty part
     digests = tuple(read_digest(item) for item in part_sha256.items(PARTS_LIMIT))
     if len(digests) != count:
-        part_sha256.refuse(
+        raise part_sha256.error(
             f"{len(digests)} digests; {size_bytes} bytes in parts of {each_bytes} are {count} parts"
         )
     if count == 1 and digests[0] != sha256:
-        part_sha256.refuse("the only part has another digest than the object")
+        raise part_sha256.error("the only part has another digest than the object")
     return each_bytes, digests
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFact:
-    """Something needed to use the checkpoint: the value itself, its `sha256:` digest, or the path of
-    the object that holds it."""
+    """Something needed to use the checkpoint.
+
+    Given as the value itself, its `sha256:` digest, or the path of the object that holds it.
+    """
 
     form: Literal["value", "digest", "path"]
     content: Any
@@ -146,9 +151,9 @@ class RuntimeFact:
                 return cls("digest", _read_named_digest(digest))
             case [("path", path)]:
                 if path.text() not in paths:
-                    path.refuse(f"{shown(path.value)!r} is not among the objects")
+                    raise path.error(f"{shown(path.value)!r} is not among the objects")
                 return cls("path", path.text())
-        node.refuse("give null or exactly one of value, digest, path")
+        raise node.error("give null or exactly one of value, digest, path")
 
     def to_json(self) -> dict[str, Any]:
         return {self.form: self.content}
@@ -214,7 +219,7 @@ class ResumedFrom:
         generation = read["generation"].integer(1, GENERATION_LIMIT)
         sequence = read["sequence"].integer(0, SEQUENCE_LIMIT)
         if (generation, sequence) >= before:
-            node.refuse("a checkpoint is resumed from an earlier one")
+            raise node.error("a checkpoint is resumed from an earlier one")
         return cls(generation, sequence, read_digest(read["manifest"]))
 
     def to_json(self) -> dict[str, Any]:
@@ -229,10 +234,10 @@ def read_entries(node: Node, limits: ManifestLimits) -> list[tuple[str, Node]]:
     """The members of an object with free keys."""
     entries = list(node.members())
     if len(entries) > limits.entries:
-        node.refuse(f"{len(entries)} entries; at most {limits.entries}")
+        raise node.error(f"{len(entries)} entries; at most {limits.entries}")
     for key, item in entries:
         if not 0 < len(key) <= 200:
-            item.refuse("a key has 1 to 200 characters")
+            raise item.error("a key has 1 to 200 characters")
     return entries
 
 
@@ -241,11 +246,11 @@ def read_digest(node: Node, value: object = None) -> ManifestDigest:
     try:
         return check_digest(node.value if value is None else value, "")
     except InvalidInput as error:
-        node.refuse(error.facts["reason"])
+        raise node.error(error.facts["reason"]) from None
 
 
 def _read_named_digest(node: Node) -> str:
     algorithm, _, hexadecimal = node.text().partition(":")
     if algorithm != "sha256":
-        node.refuse("give sha256: and 64 lower-case hex digits")
+        raise node.error("give sha256: and 64 lower-case hex digits")
     return f"sha256:{read_digest(node, hexadecimal)}"

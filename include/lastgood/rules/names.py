@@ -1,4 +1,4 @@
-"""The names that identify everything: projects, workloads, stages, checkpoints, manifests, attempts.
+"""The names that identify projects, workloads, stages, checkpoints, manifests and attempts.
 
 Order of checkpoints is (generation, sequence) as integers, never their text.
 """
@@ -28,7 +28,7 @@ _SHOWN = 80
 
 
 def check_name(value: object, where: str) -> str:
-    """Return `value` if it is a name of a project, workload, stage or the like, else InvalidName."""
+    """Return `value` if it is a name (project, workload, stage …), else InvalidName."""
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
     raise InvalidName(where=where, name=shown(value))
