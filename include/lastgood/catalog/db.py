@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, LiteralString, Self
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
@@ -16,49 +16,75 @@ Transaction = psycopg.Cursor[DictRow]
 """One open transaction. Functions of this package take it as their first argument, `tx`."""
 
 MIN_SERVER = 140000
+SCHEMA_REVISION = "0001"
+"""The migration that this version of lastgood works with."""
 
 
 class Catalog:
     """A pool of connections to one catalog. Open it once per process and close it at the end."""
 
-    def __init__(self, dsn: str, *, min_size: int = 0, max_size: int = 10) -> None:
+    def __init__(self, dsn: str, *, max_size: int = 10) -> None:
         """`dsn` is a libpq connection string of the application's role, which owns no table.
-        Connections are made when first needed; a wrong address shows at the first transaction."""
+        Raises CatalogSetup if the server cannot be reached or cannot serve as a catalog."""
+        _probe(dsn)
         self._pool = ConnectionPool(
             dsn,
-            min_size=min_size,
+            min_size=0,
             max_size=max_size,
             open=True,
             configure=_configure,
             check=ConnectionPool.check_connection,
             timeout=30,
-            kwargs={"row_factory": dict_row, "autocommit": False},
+            kwargs={"row_factory": dict_row},
         )
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """A READ COMMITTED transaction: commits on leaving, rolls back on any exception.
-        Raises CatalogSetup if the server cannot serve as a catalog."""
+        """A READ COMMITTED transaction: commits on leaving, rolls back on any exception."""
         with self._pool.connection() as connection, connection.cursor() as cursor:
             yield cursor
 
     def close(self) -> None:
-        """Close every connection; transactions under way are rolled back by the server."""
+        """Close every connection; the server rolls back transactions under way."""
         self._pool.close()
 
+    def __enter__(self) -> Self:
+        return self
 
-def _configure(connection: psycopg.Connection[Any]) -> None:
-    """Rules of lock-then-look hold at READ COMMITTED alone: a snapshot taken for the whole transaction
-    would show facts from before the wait for a lock."""
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _configure(connection: psycopg.Connection[DictRow]) -> None:
     connection.execute("SET search_path = lastgood")
     connection.execute("SET timezone = 'UTC'")
-    row = connection.execute(
-        "SELECT current_setting('transaction_isolation') AS isolation,"
-        " current_setting('default_transaction_isolation') AS usual,"
-        " current_setting('server_version_num')::int AS version"
-    ).fetchone()
     connection.commit()
-    if row is None or {row["isolation"], row["usual"]} != {"read committed"}:
-        raise CatalogSetup(reason=f"its transactions are {row and row['usual']}, not read committed")
-    if row["version"] < MIN_SERVER:
-        raise CatalogSetup(reason=f"PostgreSQL {row['version']} is older than 14")
+
+
+def _probe(dsn: str) -> None:
+    """Lock-then-look holds at READ COMMITTED alone: a snapshot taken for the whole transaction would
+    show facts from before the wait for a lock."""
+    try:
+        with psycopg.connect(dsn, row_factory=dict_row) as connection:
+            isolation = _value(connection, "SHOW default_transaction_isolation")
+            version = connection.info.server_version
+            revision = _value(
+                connection,
+                "SELECT to_regclass('public.alembic_version') IS NOT NULL AND"
+                " EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'lastgood')",
+            ) and _value(connection, "SELECT version_num FROM public.alembic_version")
+    except psycopg.OperationalError as unreachable:
+        raise CatalogSetup(reason=f"its server cannot be reached: {unreachable}") from unreachable
+    if isolation != "read committed":
+        raise CatalogSetup(reason=f"its transactions are {isolation}, not read committed")
+    if version < MIN_SERVER:
+        raise CatalogSetup(reason=f"its server has version {version}; 14 is the oldest that serves")
+    if revision != SCHEMA_REVISION:
+        raise CatalogSetup(
+            reason=f"its schema is {revision or 'absent'}, not {SCHEMA_REVISION}: run `lastgood migrate`"
+        )
+
+
+def _value(connection: psycopg.Connection[DictRow], query: LiteralString) -> Any:
+    row = connection.execute(query).fetchone()
+    return None if row is None else next(iter(row.values()))

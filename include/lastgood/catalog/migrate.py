@@ -19,7 +19,9 @@ def migrate(owner_dsn: str, *, app_role: str = "lastgood_app") -> None:
     password if absent) what it needs: reading and appending everywhere, changing only where a table is
     not append-only. Repeating it is a no-op. `owner_dsn` is a libpq connection string."""
     engine = sqlalchemy.create_engine(
-        "postgresql+psycopg://", connect_args=conninfo_to_dict(owner_dsn), poolclass=sqlalchemy.NullPool
+        "postgresql+psycopg://",
+        connect_args=conninfo_to_dict(owner_dsn),
+        poolclass=sqlalchemy.NullPool,
     )
     with engine.connect() as connection:
         config = _config()
@@ -30,8 +32,8 @@ def migrate(owner_dsn: str, *, app_role: str = "lastgood_app") -> None:
         cursor = connection.connection.cursor()
         cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (app_role,))
         if cursor.fetchone() is None:
-            cursor.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(app_role)))  # type: ignore[arg-type]
-        cursor.execute(_grants(app_role))  # type: ignore[arg-type]
+            cursor.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(app_role)))
+        cursor.execute(_grants(app_role))
 
 
 def head() -> str:

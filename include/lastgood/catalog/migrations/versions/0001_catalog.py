@@ -9,7 +9,8 @@ down_revision = None
 
 
 def upgrade() -> None:
-    op.get_bind().exec_driver_sql(Path(__file__).with_suffix(".sql").read_text())
+    cursor = op.get_bind().connection.cursor()
+    cursor.execute(Path(__file__).with_suffix(".sql").read_text())
 
 
 def downgrade() -> None:
