@@ -36,7 +36,8 @@ def _stage(owner: psycopg.Connection[tuple[object, ...]]) -> int:
         """
     ).fetchone()
     owner.commit()
-    assert row is not None and isinstance(row[0], int)
+    assert row is not None
+    assert isinstance(row[0], int)
     return row[0]
 
 
