@@ -7,10 +7,13 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from lastgood.stack.errors import DataDirInUse
 from lastgood.stack.ports import LOOPBACK
@@ -73,6 +76,37 @@ def catalog_dsn(catalog_database: CatalogDatabase) -> str:
 def owner_dsn(catalog_database: CatalogDatabase) -> str:
     """The URL of who owns this test's tables (no superuser); the database of `catalog_dsn`."""
     return catalog_database.owner_dsn
+
+
+class MoveClock(Protocol):
+    """Moves the catalog's clock of one test further; moves add up."""
+
+    def __call__(self, by: timedelta, *, explained: bool = True) -> None:
+        """`explained=False` leaves the readings that make a jump of the clock noticed."""
+
+
+@pytest.fixture
+def move_clock(owner_dsn: str) -> MoveClock:
+    """Let time pass in the catalog without waiting for it."""
+    moved = timedelta()
+
+    def move(by: timedelta, *, explained: bool = True) -> None:
+        nonlocal moved
+        moved += by
+        body = f"SELECT clock_timestamp() + interval '{moved.total_seconds():.6f} s'"
+        with psycopg.connect(owner_dsn) as connection:
+            connection.execute(
+                sql.SQL(
+                    "CREATE OR REPLACE FUNCTION lastgood.catalog_clock() RETURNS timestamptz"
+                    " LANGUAGE sql VOLATILE AS {}"
+                ).format(sql.Literal(body))
+            )
+            if explained:
+                connection.execute(
+                    "UPDATE lastgood.clock_readings SET catalog_at = catalog_at + %s", (by,)
+                )
+
+    return move
 
 
 @pytest.fixture(scope="session")
