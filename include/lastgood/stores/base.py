@@ -6,9 +6,9 @@ Flows choose by `StoreProfile`, never by the kind's name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import BinaryIO, NewType, Protocol, TypeVar
@@ -18,6 +18,7 @@ from lastgood.errors import LastgoodError
 Key = NewType("Key", str)
 Prefix = NewType("Prefix", str)  # ends with "/"
 UploadId = NewType("UploadId", str)
+EVERYTHING = Prefix("")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -76,8 +77,9 @@ class StoreProfile:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object as the store lists it. `hidden`: it lies in quarantine. `modified_at` is the store's
-    clock: for people and for objects of unknown origin, never for a decision over our own."""
+    """One object as the store lists it. `hidden`: it lies in quarantine. `modified_at` is the
+    store's clock: for people and for objects of unknown origin, never for a decision over our
+    own."""
 
     key: Key
     size_bytes: int
@@ -87,7 +89,8 @@ class StoredObject:
     is_delete_marker: bool = False
     hidden: bool = False
     modified_at: datetime | None = None
-    sha256: str | None = None  # only where the store attests it
+    sha256: str | None = None  # only where the store attests it, and then only from `stat`
+    foreign: str | None = None  # what it is instead of an object: "symlink", "fifo", ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +130,23 @@ class KeyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the backend itself accounts: `how` names the method (`du`, `statvfs`, `listing`, ...)."""
+    """What the backend itself accounts: `how` names the method (`file sizes`, `listing`, ...).
+
+    `causes` names the part of `used_bytes` that neither `list` nor `uploads` shows, so that used =
+    sum of listed sizes + sum of `part_bytes_held` + sum of causes. A negative cause stands for
+    bytes that a listing shows twice (hard links)."""
 
     used_bytes: int
     total_bytes: int | None  # None: the backend has no limit that it tells
     how: str
+    allocated_bytes: int | None = None
+    causes: Mapping[str, int] = field(default_factory=dict)
 
 
 class Listing(Protocol[T_co]):
-    """An iterator over entries in ascending order of the keys' UTF-8 bytes. `complete` turns true only
-    when the store said that nothing follows; before that, and after a failure, it is false, and what
-    was seen proves no absence."""
+    """An iterator over entries in ascending order of the keys' UTF-8 bytes. `complete` turns true
+    only when the store said that nothing follows; before that, and after a failure, it is false,
+    and what was seen proves no absence."""
 
     complete: bool
 
@@ -155,10 +164,16 @@ class Store(Protocol):
         unless the stored bytes are the same, in which case it answers as if it had just written."""
 
     def read(self, key: Key, *, limit_bytes: int = 64 << 20) -> bytes:
-        """The whole of a small object. KeyMissing if it is not there; StoreError beyond the limit."""
+        """The whole of a small object. KeyMissing if it is not there; StoreError beyond the
+        limit."""
 
     def stat(self, key: Key) -> StoredObject | None:
         """The current, not hidden object, or None."""
+
+    def attested_parts(self, key: Key) -> Sequence[Part] | None:
+        """The parts of the current object with the SHA-256 that the store proved for each (a
+        composite digest: compare it part by part with digests of equal parts, never with a
+        whole-object digest). None where it proved none, or not of these very bytes."""
 
     def open(
         self,
@@ -171,16 +186,17 @@ class Store(Protocol):
         """A stream over the bytes from `start`; `readinto` works on it. KeyMissing if not there."""
 
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
-        """Remove these objects, hidden or not, by version where one is named; one outcome per object,
-        in order. A crash in the middle leaves each either there or gone."""
+        """Remove these objects, hidden or not (as each one's `hidden` says), by version where one
+        is named; one outcome per object, in order. A crash in the middle leaves each either there
+        or gone. Nothing is removed before the iterator is consumed."""
 
     def list(self, prefix: Prefix, *, versions: bool = False) -> Listing[StoredObject]:
         """Everything below the prefix, hidden objects included (with `hidden` set), pending uploads
         not. With `versions` also noncurrent versions and delete markers."""
 
     def quarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
-        """Hide a copy: rename of its folder, delete markers, or tags, as the profile allows. Needs no
-        free space. Repeating it is a no-op."""
+        """Hide a copy: rename of its folder, delete markers, or tags, as the profile allows. Needs
+        no free space. Repeating it is a no-op."""
 
     def unquarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
         """Undo `quarantine`; the objects read again under their keys. Repeating it is a no-op."""
@@ -188,7 +204,7 @@ class Store(Protocol):
     def protect(self, prefix: Prefix) -> None:
         """Make a committed copy read-only where the store can (file modes)."""
 
-    def usage(self, prefix: Prefix = Prefix("")) -> Usage:
+    def usage(self, prefix: Prefix = EVERYTHING) -> Usage:
         """The backend's own accounting of what lies below the prefix."""
 
     # uploads: one per object, however small; parts are equal in size but the last
@@ -197,7 +213,9 @@ class Store(Protocol):
         """The part size for an object of this size, such that there are at most 10,000 parts."""
 
     def create_upload(self, key: Key, size_bytes: int) -> UploadId:
-        """Begin an upload. Nothing is visible under the key until `complete_upload`."""
+        """Begin an upload of `size_bytes`, in parts of `part_bytes(size_bytes)`, the last one
+        shorter; an empty object has one empty part. Nothing is visible under the key until
+        `complete_upload`."""
 
     def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
         """A URL to which the client PUTs the part. Only where the profile presigns."""
@@ -210,15 +228,17 @@ class Store(Protocol):
         size_bytes: int,
         chunks: Iterable[bytes | memoryview],
     ) -> Part:
-        """Receive a part, hashing as it comes; the Part carries its SHA-256. A part that comes again
-        replaces itself. PartInvalid if the size is not as said; UploadGone after completion."""
+        """Receive a part, hashing as it comes; the Part carries its SHA-256. A part that comes
+        again replaces itself. PartInvalid if the size is not as said; UploadGone after
+        completion."""
 
     def parts(self, key: Key, upload_id: UploadId) -> Sequence[Part]:
         """The parts held so far, in order, for a client that resumes. UploadGone if unknown."""
 
     def complete_upload(self, key: Key, upload_id: UploadId, parts: Sequence[Part]) -> StoredObject:
-        """Publish the object durably without replacing (KeyExists). UploadGone may mean that an earlier
-        call completed it: then `stat` and verify."""
+        """Publish the object durably without replacing (KeyExists). PartInvalid, and nothing
+        published, if `parts` are not the parts held, whole and in order. UploadGone may mean that
+        an earlier call completed it: then `stat` and verify."""
 
     def abort_upload(self, key: Key, upload_id: UploadId) -> Outcome:
         """Throw the parts away. ABSENT if the store knows no such upload."""

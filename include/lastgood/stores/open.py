@@ -1,0 +1,83 @@
+"""From a store's configuration to the store itself."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lastgood.errors import NotFound
+from lastgood.stores.base import Store, StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """What an operator says about a store: see `include/config/stores`."""
+
+    name: str
+    kind: str  # "file" | "s3"
+    root: str  # a folder (relative to $LASTGOOD_VAR unless absolute), or a bucket
+    prefix: str = ""  # s3: what all keys begin with
+    connection: str | None = None  # s3: an Airflow connection; None: boto3's own credentials
+    direct: bool = False  # file: jobs write into the attempt's own folder
+
+    @classmethod
+    def from_row(cls, name: str, kind: str, config: Mapping[str, Any]) -> StoreConfig:
+        """From a row of the catalog's `stores`: keys of `config` that are not read here (encryption,
+        failure domain, ...) are for other readers."""
+        return cls(
+            name=name,
+            kind=kind,
+            root=str(config["root"]),
+            prefix=str(config.get("prefix") or ""),
+            connection=config.get("connection"),
+            direct=bool(config.get("direct", False)),
+        )
+
+
+def open_store(config: StoreConfig) -> Store:
+    """Open a store. StoreError if it cannot be reached or is not there."""
+    if config.kind == "file":
+        from lastgood.stores.file import FileStore
+
+        return FileStore(config.name, folder_of(config.root), direct=config.direct)
+    if config.kind == "s3":
+        from lastgood.stores.s3 import open_s3
+
+        return open_s3(config.name, config.root, config.prefix, config.connection)
+    raise StoreError(store=config.name, key="", reason=f"no store of kind {config.kind!r} is known")
+
+
+def folder_of(root: str) -> Path:
+    """A store's folder: a relative one lies below $LASTGOOD_VAR, or `var/` beside `include/`."""
+    beside = Path(__file__).resolve().parents[3] / "var"
+    return Path(os.environ.get("LASTGOOD_VAR") or beside) / root
+
+
+class Stores:
+    """Stores by name, each opened at its first use and kept; for use by many threads."""
+
+    def __init__(self, config_of: Callable[[str], StoreConfig | None]) -> None:
+        """`config_of` looks a store up, for example in the catalog; None if there is none."""
+        self._config_of = config_of
+        self._opened: dict[str, tuple[StoreConfig, Store]] = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> Store:
+        """The store. NotFound if nobody configured it; opened anew when its configuration changed."""
+        config = self._config_of(name)
+        if config is None:
+            raise NotFound(what="store", name=name)
+        with self._lock:
+            known = self._opened.get(name)
+            if known is None or known[0] != config:
+                known = self._opened[name] = (config, open_store(config))
+            return known[1]
+
+    def opened(self) -> Iterator[Store]:
+        """The stores opened so far."""
+        with self._lock:
+            yield from [store for _, store in self._opened.values()]

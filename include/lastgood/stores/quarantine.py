@@ -1,0 +1,145 @@
+"""Moving a copy's folder in and out of quarantine, and making it read-only."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+
+from lastgood.stores.base import KeyExists
+from lastgood.stores.keys import Path
+from lastgood.stores.tree import (
+    ATTEMPTS,
+    FILE,
+    FOLDER,
+    WRITE_BITS,
+    Tree,
+    link,
+    remove,
+    remove_folder,
+    shown,
+    with_write_bit,
+)
+
+
+def move(tree: Tree, source: Path, target: Path) -> None:
+    """Move a folder by one rename; nothing to do if it is gone from `source`. If both are there (a
+    late write made the folder anew), what lies in `source` joins `target` without replacing
+    anything."""
+    for _ in range(ATTEMPTS):
+        try:
+            with tree.folder(source[:-1]) as from_folder:
+                os.stat(source[-1], dir_fd=from_folder, follow_symlinks=False)
+                _move_into(tree, from_folder, source[-1], target)
+                return
+        except NotADirectoryError:
+            return
+        except FileNotFoundError:
+            if not _is_there(tree, source):
+                return
+
+
+def _move_into(tree: Tree, from_folder: int, name: bytes, target: Path) -> None:
+    with tree.folder(target[:-1], create=True) as to_folder:
+        try:
+            _rename_folder(from_folder, name, to_folder, target[-1])
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            _join(tree, from_folder, name, to_folder, target[-1])
+        os.fsync(to_folder)
+        os.fsync(from_folder)
+
+
+def _rename_folder(from_folder: int, name: bytes, to_folder: int, new_name: bytes) -> None:
+    """Rename a folder, never replacing one that holds anything. Its own write bit is needed,
+    because its `..` changes with it."""
+    moved = os.open(name, FOLDER, dir_fd=from_folder)
+    try:
+        with_write_bit(
+            from_folder,
+            lambda: with_write_bit(
+                to_folder,
+                lambda: with_write_bit(
+                    moved,
+                    lambda: os.rename(name, new_name, src_dir_fd=from_folder, dst_dir_fd=to_folder),
+                ),
+            ),
+        )
+    finally:
+        os.close(moved)
+
+
+def _join(tree: Tree, from_folder: int, name: bytes, to_folder: int, new_name: bytes) -> None:
+    source = os.open(name, FOLDER, dir_fd=from_folder)
+    target = os.open(new_name, FOLDER, dir_fd=to_folder)
+    try:
+        for entry in map(os.fsencode, os.listdir(source)):
+            if stat.S_ISDIR(os.stat(entry, dir_fd=source, follow_symlinks=False).st_mode):
+                try:
+                    _rename_folder(source, entry, target, entry)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                        raise
+                    _join(tree, source, entry, target, entry)
+            else:
+                _move_file(tree, source, entry, target)
+        os.fsync(target)
+    finally:
+        os.close(source)
+        os.close(target)
+    with suppress(FileNotFoundError):
+        remove_folder(from_folder, name)
+
+
+def _move_file(tree: Tree, source: int, name: bytes, target: int) -> None:
+    try:
+        link(source, name, target, name)
+    except FileExistsError as error:
+        ours = os.stat(name, dir_fd=source, follow_symlinks=False)
+        if not os.path.samestat(ours, os.stat(name, dir_fd=target, follow_symlinks=False)):
+            raise KeyExists(store=tree.store, key=shown(name)) from error
+    remove(source, name)
+
+
+def _is_there(tree: Tree, path: Path) -> bool:
+    try:
+        with tree.folder(path[:-1]) as folder:
+            os.stat(path[-1], dir_fd=folder, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def protect_below(tree: Tree, path: Path) -> None:
+    """Take the write bits from every file and folder, and bring them to the disk. What is no
+    regular file is left alone."""
+    with suppress(FileNotFoundError, NotADirectoryError), tree.folder(path) as folder:
+        _protect(tree, folder)
+
+
+def _protect(tree: Tree, folder: int) -> None:
+    for name in map(os.fsencode, os.listdir(folder)):
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode):
+            fd = os.open(name, FOLDER, dir_fd=folder)
+        elif stat.S_ISREG(mode):
+            fd = tree.open_file(folder, name, FILE)
+        else:
+            continue
+        try:
+            if stat.S_ISDIR(mode):
+                _protect(tree, fd)
+            else:
+                _make_read_only(fd)
+        finally:
+            os.close(fd)
+    _make_read_only(folder)
+
+
+def _make_read_only(fd: int) -> None:
+    mode = stat.S_IMODE(os.fstat(fd).st_mode)
+    if mode & WRITE_BITS:
+        os.fchmod(fd, mode & ~WRITE_BITS)
+    os.fsync(fd)

@@ -1,0 +1,151 @@
+"""Walking a folder in the order of keys, and adding up what it holds."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from lastgood.stores.base import Key, StoredObject, StoreError
+from lastgood.stores.keys import RESERVED
+from lastgood.stores.tree import FOLDER, Tree, shown
+
+DEPTH_LIMIT = 100  # folders; a descriptor is open for each while one walks
+
+
+def objects_below(
+    tree: Tree, fd: int, prefix: str, *, hidden: bool = False
+) -> Iterator[StoredObject]:
+    """Every file below an open folder, as keys below `prefix`, ascending by the keys' UTF-8 bytes.
+    Memory: one folder's names per level. What vanishes meanwhile is skipped; a folder that cannot
+    be read is an error, never a short list. What is no regular file is listed and never
+    followed."""
+    yield from _walk(tree, fd, prefix, hidden, depth=0, foreign=None)
+
+
+def _walk(
+    tree: Tree, fd: int, prefix: str, hidden: bool, depth: int, foreign: str | None
+) -> Iterator[StoredObject]:
+    for order, raw in _names(fd, skip_reserved=prefix == ""):
+        alien = foreign or (None if _is_utf8(raw) else "name-not-utf8")
+        key = prefix + shown(raw)
+        try:
+            if not order.endswith(b"/"):
+                file = os.stat(raw, dir_fd=fd, follow_symlinks=False)
+                yield listed(tree, key, file, hidden=hidden, foreign=alien)
+                continue
+            if depth == DEPTH_LIMIT:
+                yield StoredObject(Key(key), 0, hidden=hidden, foreign="folder-too-deep")
+                continue
+            child = os.open(raw, FOLDER, dir_fd=fd)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise _changed(tree, key) from error
+            raise
+        try:
+            yield from _walk(tree, child, f"{key}/", hidden, depth + 1, alien)
+        finally:
+            os.close(child)
+
+
+def _names(fd: int, *, skip_reserved: bool) -> list[tuple[bytes, bytes]]:
+    """(what orders it, name): a folder is ordered with its `/`, so `a.b` comes before `a/b`."""
+    names = []
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            raw = os.fsencode(entry.name)
+            if skip_reserved and raw in RESERVED:
+                continue
+            order = raw if _is_utf8(raw) else shown(raw).encode()
+            names.append((order + b"/" if entry.is_dir(follow_symlinks=False) else order, raw))
+    names.sort()
+    return names
+
+
+def listed(
+    tree: Tree,
+    key: str,
+    file: os.stat_result,
+    *,
+    hidden: bool = False,
+    foreign: str | None = None,
+    sha256: str | None = None,
+) -> StoredObject:
+    """A file as a store lists it."""
+    if stat.S_ISDIR(file.st_mode):
+        raise _changed(tree, key)
+    return StoredObject(
+        Key(key),
+        file.st_size,
+        allocated_bytes=file.st_blocks * 512,
+        hidden=hidden,
+        modified_at=datetime.fromtimestamp(file.st_mtime, UTC),
+        sha256=sha256,
+        foreign=_kind(file.st_mode) or foreign,
+    )
+
+
+def _kind(mode: int) -> str | None:
+    kinds = {
+        stat.S_IFREG: None,
+        stat.S_IFLNK: "symlink",
+        stat.S_IFIFO: "fifo",
+        stat.S_IFSOCK: "socket",
+    }
+    return kinds.get(stat.S_IFMT(mode), "device")
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _changed(tree: Tree, key: str) -> StoreError:
+    reason = "a file and a folder changed places while it was listed; list again"
+    return StoreError(store=tree.store, key=key, reason=reason)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sizes of files, each inode counted once."""
+
+    used_bytes: int = 0
+    allocated_bytes: int = 0
+    repeated_bytes: int = 0  # of further names of an inode that was counted before
+    _seen: set[tuple[int, int]] = field(default_factory=set)
+
+    def add(self, file: os.stat_result) -> bool:
+        """Count a file; False if another name of it was counted before."""
+        if file.st_nlink > 1:
+            inode = (file.st_dev, file.st_ino)
+            if inode in self._seen:
+                return False
+            self._seen.add(inode)
+        self.used_bytes += file.st_size
+        self.allocated_bytes += file.st_blocks * 512
+        return True
+
+    def add_below(self, fd: int, *, skip_reserved: bool = False, depth: int = 0) -> None:
+        """Count everything below an open folder."""
+        for order, raw in _names(fd, skip_reserved=skip_reserved):
+            try:
+                if not order.endswith(b"/"):
+                    file = os.stat(raw, dir_fd=fd, follow_symlinks=False)
+                    if not self.add(file):
+                        self.repeated_bytes += file.st_size
+                elif depth < DEPTH_LIMIT:
+                    child = os.open(raw, FOLDER, dir_fd=fd)
+                    try:
+                        self.add_below(child, depth=depth + 1)
+                    finally:
+                        os.close(child)
+            except FileNotFoundError:
+                continue
