@@ -56,6 +56,13 @@ class AccessRefused(StoreError):
     type = "access-refused"
 
 
+class ForeignEntry(StoreError):
+    """Store {store}: at {key!r} stands {what}, not an object; it is never opened or followed."""
+
+    status = 422
+    type = "foreign-entry"
+
+
 class PartInvalid(StoreError):
     """Store {store}, key {key!r}, part {part}: {reason}."""
 
@@ -168,7 +175,8 @@ class Store(Protocol):
         limit."""
 
     def stat(self, key: Key) -> StoredObject | None:
-        """The current, not hidden object, or None."""
+        """The current, not hidden object, or None. An entry that is no object has `foreign` set; a
+        path that leads through one raises ForeignEntry."""
 
     def attested_parts(self, key: Key) -> Sequence[Part] | None:
         """The parts of the current object with the SHA-256 that the store proved for each (a

@@ -113,7 +113,7 @@ class FileStore:
         with ExitStack() as stack:
             with self._tree.translated(key, "read"):
                 _, fd = stack.enter_context(self._opened(key))
-            yield cast(BinaryIO, RangedReader(fd, start, size_bytes))
+            yield cast(BinaryIO, RangedReader(self._tree, key, fd, start, size_bytes))
 
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
         for _, together in groupby(

@@ -26,8 +26,8 @@ class StoreConfig:
 
     @classmethod
     def from_row(cls, name: str, kind: str, config: Mapping[str, Any]) -> StoreConfig:
-        """From a row of the catalog's `stores`: keys of `config` that are not read here (encryption,
-        failure domain, ...) are for other readers."""
+        """From a row of the catalog's `stores`: other keys of `config` (encryption, failure domain)
+        are for other readers."""
         return cls(
             name=name,
             kind=kind,
@@ -67,7 +67,7 @@ class Stores:
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> Store:
-        """The store. NotFound if nobody configured it; opened anew when its configuration changed."""
+        """The store; opened anew if its configuration changed. NotFound if there is none."""
         config = self._config_of(name)
         if config is None:
             raise NotFound(what="store", name=name)

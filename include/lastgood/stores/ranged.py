@@ -6,6 +6,9 @@ import io
 import os
 from typing import TYPE_CHECKING
 
+from lastgood.stores.base import Key
+from lastgood.stores.tree import Tree
+
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
@@ -14,7 +17,9 @@ class RangedReader(io.RawIOBase):
     """Reads `size_bytes` from `start` of a descriptor that somebody else closes (None: to the end).
     Unbuffered: `readinto` fills the caller's buffer straight from the kernel."""
 
-    def __init__(self, fd: int, start: int = 0, size_bytes: int | None = None) -> None:
+    def __init__(self, tree: Tree, key: Key, fd: int, start: int, size_bytes: int | None) -> None:
+        self._tree = tree
+        self._key = key
         self._fd = fd
         self._offset = start
         self._end = None if size_bytes is None else start + size_bytes
@@ -26,6 +31,7 @@ class RangedReader(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         if self._end is not None:
             view = view[: max(0, self._end - self._offset)]
-        count = os.preadv(self._fd, [view], self._offset) if len(view) else 0
+        with self._tree.translated(self._key, "read"):
+            count = os.preadv(self._fd, [view], self._offset) if len(view) else 0
         self._offset += count
         return count

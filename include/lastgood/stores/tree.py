@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path as FilePath
 from typing import TypeVar
 
-from lastgood.stores.base import AccessRefused, StoreError
+from lastgood.stores.base import AccessRefused, ForeignEntry, StoreError
 from lastgood.stores.keys import Path
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -70,7 +70,7 @@ class Tree:
         return self._enter(fd, part, create=False)
 
     def open_file(self, fd: int, name: bytes, flags: int = FILE) -> int:
-        """A descriptor of a regular file in a folder. StoreError for anything else."""
+        """A descriptor of a regular file in a folder. ForeignEntry for anything else."""
         try:
             opened = os.open(name, flags, 0o666, dir_fd=fd)
         except OSError as error:
@@ -78,7 +78,7 @@ class Tree:
             raise
         if not stat.S_ISREG(os.fstat(opened).st_mode):
             os.close(opened)
-            raise StoreError(store=self.store, key=shown(name), reason="not a regular file")
+            raise ForeignEntry(store=self.store, key=shown(name), what="no regular file")
         return opened
 
     def _refuse_symlink(self, fd: int, name: bytes, error: OSError) -> None:
@@ -87,8 +87,8 @@ class Tree:
             return
         with suppress(FileNotFoundError):
             if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
-                raise StoreError(
-                    store=self.store, key=shown(name), reason="a symbolic link is never followed"
+                raise ForeignEntry(
+                    store=self.store, key=shown(name), what="a symbolic link"
                 ) from error
 
     def prune(self, path: Path, floor: int) -> None:

@@ -1,0 +1,253 @@
+"""Verifying objects: are the bytes in a store the ones that a manifest names?
+
+SHA-256 of one object is serial, so threads share out objects, the largest first. `hashlib` and the
+reading both release the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from queue import SimpleQueue
+from typing import BinaryIO
+
+from lastgood.stores.base import ForeignEntry, Key, KeyMissing, Part, Store, StoredObject
+
+BUFFER_BYTES = 256 << 10  # stays in a core's cache between the copy from the kernel and the hash
+
+Progress = Callable[[int], None]  # bytes read since the last call; called from many threads
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedObject:
+    """What a manifest says about an object; part digests only where it was uploaded in parts."""
+
+    key: Key
+    size_bytes: int
+    sha256: str
+    part_bytes: int | None = None
+    part_sha256s: tuple[str, ...] = ()
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    DIGEST_MISMATCH = "digest-mismatch"
+    SIZE_MISMATCH = "size-mismatch"
+    MISSING_OBJECT = "missing-object"
+
+
+class Proof(StrEnum):
+    """What a verdict rests on."""
+
+    ATTESTED = "attested"  # the store hashed the whole object as it received it
+    ATTESTED_PARTS = "attested-parts"  # the store hashed each part; compared part by part
+    READ = "read"  # the bytes were read and hashed here
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedObject:
+    """The verdict on one object. `expected` and `found` are digests, or sizes in bytes for a size
+    mismatch; `bytes_read` is what it cost."""
+
+    key: Key
+    verdict: Verdict
+    proof: Proof | None  # None: settled without looking at bytes (missing, or another size)
+    expected: str | int
+    found: str | int | None
+    bytes_read: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict is Verdict.OK
+
+
+def sha256_of(stream: BinaryIO, *, progress: Progress | None = None) -> str:
+    """The SHA-256 of what is left of a stream, in hexadecimal."""
+    return _hash(stream, memoryview(bytearray(BUFFER_BYTES)), progress)[0]
+
+
+def verify_objects(
+    store: Store,
+    expected: Sequence[ExpectedObject],
+    *,
+    threads: int | None = None,
+    reread: bool = False,
+    progress: Progress | None = None,
+) -> list[VerifiedObject]:
+    """The verdict on each object, in the order asked. See `verify_as_completed`."""
+    found = {
+        verified.key: verified
+        for verified in verify_as_completed(
+            store, expected, threads=threads, reread=reread, progress=progress
+        )
+    }
+    return [found[one.key] for one in expected]
+
+
+def verify_as_completed(
+    store: Store,
+    expected: Sequence[ExpectedObject],
+    *,
+    threads: int | None = None,
+    reread: bool = False,
+    progress: Progress | None = None,
+) -> Iterator[VerifiedObject]:
+    """Verdicts as they come, so that a caller can keep them and go on from there after a crash.
+
+    A digest that the store attests stands for the bytes, unless `reread`: then, and where there is
+    none, the bytes are read. `threads` defaults to one per core; memory is one buffer for each.
+    Raises the first StoreError met: a store that cannot be read says nothing about an object.
+    """
+    todo = iter(sorted(expected, key=lambda one: one.size_bytes, reverse=True))
+    count = max(1, min(len(expected), threads or cores()))
+    results: SimpleQueue[VerifiedObject | BaseException | None] = SimpleQueue()
+    take = threading.Lock()
+    stop = threading.Event()
+
+    def work() -> None:
+        buffer = memoryview(bytearray(BUFFER_BYTES))
+        try:
+            while not stop.is_set():
+                with take:
+                    one = next(todo, None)
+                if one is None:
+                    break
+                results.put(_verify(store, one, reread, buffer, progress))
+        except BaseException as error:
+            stop.set()
+            results.put(error)
+        finally:
+            results.put(None)
+
+    workers = [threading.Thread(target=work, name=f"verify-{n}", daemon=True) for n in range(count)]
+    for worker in workers:
+        worker.start()
+    try:
+        running = count
+        while running:
+            result = results.get()
+            if result is None:
+                running -= 1
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                yield result
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _verify(
+    store: Store,
+    one: ExpectedObject,
+    reread: bool,
+    buffer: memoryview,
+    progress: Progress | None,
+) -> VerifiedObject:
+    try:
+        there = store.stat(one.key)
+        if there is None or there.foreign is not None:
+            return _missing(one, there.foreign if there else None)
+        return _compare(store, one, there, reread, buffer, progress)
+    except KeyMissing:
+        return _missing(one)
+    except ForeignEntry as error:
+        return _missing(one, error.facts["what"])
+
+
+def _compare(
+    store: Store,
+    one: ExpectedObject,
+    there: StoredObject,
+    reread: bool,
+    buffer: memoryview,
+    progress: Progress | None,
+) -> VerifiedObject:
+    if there.size_bytes != one.size_bytes:
+        return VerifiedObject(
+            one.key, Verdict.SIZE_MISMATCH, None, one.size_bytes, there.size_bytes
+        )
+    attested = None if reread else _by_attestation(store, one, there)
+    return attested or _by_reading(store, one, buffer, progress)
+
+
+def _by_attestation(
+    store: Store, one: ExpectedObject, there: StoredObject
+) -> VerifiedObject | None:
+    """Compare like with like: a whole-object digest with a whole-object digest, a part's with the
+    same part's. None if the store proved nothing that can be compared."""
+    if there.sha256 is not None:
+        _read_a_byte(store, one)
+        return _compared(one, Proof.ATTESTED, one.sha256, there.sha256)
+    if one.part_bytes is None or not one.part_sha256s:
+        return None
+    parts = store.attested_parts(one.key)
+    if parts is None or not _cut_alike(one, parts):
+        return None
+    _read_a_byte(store, one)
+    for ours, part in zip(one.part_sha256s, parts, strict=True):
+        if part.sha256 != ours:
+            return _compared(one, Proof.ATTESTED_PARTS, ours, part.sha256)
+    return _compared(one, Proof.ATTESTED_PARTS, one.sha256, one.sha256)
+
+
+def _cut_alike(one: ExpectedObject, parts: Sequence[Part]) -> bool:
+    return (
+        len(parts) == len(one.part_sha256s)
+        and all(part.sha256 is not None for part in parts)
+        and all(part.size_bytes == one.part_bytes for part in parts[:-1])
+        and sum(part.size_bytes for part in parts) == one.size_bytes
+    )
+
+
+def _read_a_byte(store: Store, one: ExpectedObject) -> None:
+    # An object may be listed, its digest attested, and its bytes not be readable all the same.
+    with store.open(one.key, start=max(0, one.size_bytes - 1), size_bytes=1) as stream:
+        if one.size_bytes and len(stream.read(1)) != 1:
+            raise KeyMissing(store=store.name, key=one.key)
+
+
+def _by_reading(
+    store: Store, one: ExpectedObject, buffer: memoryview, progress: Progress | None
+) -> VerifiedObject:
+    with store.open(one.key) as stream:
+        found, size_bytes = _hash(stream, buffer, progress)
+    if size_bytes != one.size_bytes:
+        return VerifiedObject(
+            one.key, Verdict.SIZE_MISMATCH, Proof.READ, one.size_bytes, size_bytes, size_bytes
+        )
+    return _compared(one, Proof.READ, one.sha256, found, size_bytes)
+
+
+def _hash(stream: BinaryIO, buffer: memoryview, progress: Progress | None) -> tuple[str, int]:
+    digest = hashlib.sha256()
+    size_bytes = 0
+    while count := stream.readinto(buffer):  # type: ignore[attr-defined]
+        digest.update(buffer[:count])
+        size_bytes += count
+        if progress is not None:
+            progress(count)
+    return digest.hexdigest(), size_bytes
+
+
+def _compared(
+    one: ExpectedObject, proof: Proof, expected: str, found: str | None, bytes_read: int = 0
+) -> VerifiedObject:
+    verdict = Verdict.OK if found == expected else Verdict.DIGEST_MISMATCH
+    return VerifiedObject(one.key, verdict, proof, expected, found, bytes_read)
+
+
+def _missing(one: ExpectedObject, found: str | None = None) -> VerifiedObject:
+    return VerifiedObject(one.key, Verdict.MISSING_OBJECT, None, one.sha256, found)
