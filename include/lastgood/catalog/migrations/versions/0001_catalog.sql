@@ -298,6 +298,7 @@ CREATE TABLE copies (
   recorded_at   timestamptz NOT NULL,
   state         text NOT NULL CHECK (state IN ('present', 'quarantined', 'deleting', 'deleted')), -- cache
   state_at      timestamptz NOT NULL,                                                             -- cache
+  carried_out   integer NOT NULL DEFAULT 1, -- the transition that the store was last made to follow
   UNIQUE (checkpoint_id, store),
   UNIQUE (store, prefix),
   FOREIGN KEY (stage_id, project) REFERENCES stages (stage_id, project)

@@ -1,0 +1,340 @@
+"""Copies: a checkpoint's objects as they lie in one store, and the only place where their state changes.
+
+    present -> quarantined -> deleting -> deleted
+       ^           |
+       +-----------+  undo, until the intent to delete is recorded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from lastgood import errors
+from lastgood.catalog import history
+from lastgood.catalog.db import Transaction
+from lastgood.rules.names import CheckpointId, StageId
+
+
+class State(StrEnum):
+    PRESENT = "present"
+    QUARANTINED = "quarantined"
+    DELETING = "deleting"
+    DELETED = "deleted"
+
+
+_NEXT = {
+    State.PRESENT: {State.QUARANTINED},
+    State.QUARANTINED: {State.PRESENT, State.DELETING},
+    State.DELETING: {State.DELETED},
+    State.DELETED: set[State](),
+}
+_EVENTS = {
+    State.PRESENT: "quarantine-undone",
+    State.QUARANTINED: "quarantined",
+    State.DELETING: "delete-intended",
+    State.DELETED: "deleted",
+}
+GONE = (State.DELETING, State.DELETED)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy with what names its checkpoint. `total_bytes` are the objects', `control_bytes` the
+    manifest's and the completion marker's beside them."""
+
+    copy_id: int
+    stage_id: int
+    checkpoint_id: int
+    checkpoint: CheckpointId
+    step: int
+    attempt_id: UUID
+    manifest: str
+    total_bytes: int
+    object_count: int
+    committed_at: datetime
+    store: str
+    prefix: str
+    control_bytes: int
+    recorded_at: datetime
+    state: State
+    state_at: datetime
+    transition: int  # the number of the newest transition
+    carried_out: int  # the transition that the store was last made to follow
+
+    @property
+    def project(self) -> str:
+        return self.checkpoint.project
+
+    @property
+    def stored_bytes(self) -> int:
+        """Everything that lies below the prefix."""
+        return self.total_bytes + self.control_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CopyObject:
+    """One object of a copy, as it was committed."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    version_id: str | None
+
+
+_SELECT = """
+    SELECT c.copy_id, c.stage_id, c.checkpoint_id, s.project, s.workload, s.stage, k.generation,
+           k.sequence, k.step, k.attempt_id, k.manifest, k.total_bytes, k.object_count,
+           k.recorded_at AS committed_at, c.store, c.prefix, c.control_bytes, c.recorded_at,
+           c.state, c.state_at, c.carried_out,
+           (SELECT max(t.number) FROM copy_transitions t WHERE t.copy_id = c.copy_id) AS transition
+      FROM copies c
+      JOIN checkpoints k USING (checkpoint_id)
+      JOIN stages s ON s.stage_id = c.stage_id
+"""
+_IN_ORDER = " ORDER BY c.stage_id, k.generation, k.sequence, c.copy_id"
+
+
+def create(
+    tx: Transaction,
+    *,
+    checkpoint_id: int,
+    store: str,
+    prefix: str,
+    control_bytes: int,
+    objects: Iterable[CopyObject],
+    actor: str,
+    recorded_at: datetime,
+) -> int:
+    """Record a committed checkpoint's copy, present from `recorded_at` on; answers the copy's id."""
+    row = tx.execute(
+        """
+        INSERT INTO copies (project, stage_id, checkpoint_id, store, prefix, control_bytes,
+                            recorded_at, state, state_at)
+        SELECT project, stage_id, checkpoint_id, %(store)s, %(prefix)s, %(control_bytes)s,
+               %(at)s, 'present', %(at)s
+          FROM checkpoints WHERE checkpoint_id = %(checkpoint_id)s
+        RETURNING copy_id, project, stage_id
+        """,
+        {
+            "store": store,
+            "prefix": prefix,
+            "control_bytes": control_bytes,
+            "at": recorded_at,
+            "checkpoint_id": checkpoint_id,
+        },
+    ).fetchone()
+    assert row is not None, f"checkpoint {checkpoint_id} was recorded by this transaction"
+    copy_id: int = row["copy_id"]
+    with tx.copy(
+        "COPY copy_objects (copy_id, path, project, size_bytes, sha256, version_id) FROM STDIN"
+    ) as rows:
+        for item in objects:
+            rows.write_row(
+                (
+                    copy_id,
+                    item.path,
+                    row["project"],
+                    item.size_bytes,
+                    item.sha256,
+                    item.version_id,
+                )
+            )
+    _append(tx, copy_id, None, State.PRESENT, actor, "committed", None, {}, recorded_at)
+    return copy_id
+
+
+def get(tx: Transaction, project: str, copy_id: int) -> Copy:
+    """Raises NotFound if the project has no such copy."""
+    row = tx.execute(
+        _SELECT + " WHERE c.copy_id = %s AND c.project = %s", (copy_id, project)
+    ).fetchone()
+    if row is None:
+        raise errors.NotFound(what="copy", name=str(copy_id))
+    return _copy(row)
+
+
+def of_checkpoint(tx: Transaction, checkpoint: CheckpointId) -> list[Copy]:
+    """Every copy of a checkpoint, deleted ones included. Raises NotFound for an unknown checkpoint."""
+    rows = tx.execute(
+        _SELECT
+        + """ WHERE s.project = %s AND s.workload = %s AND s.stage = %s
+                AND k.generation = %s AND k.sequence = %s"""
+        + _IN_ORDER,
+        (
+            checkpoint.project,
+            checkpoint.workload,
+            checkpoint.stage,
+            checkpoint.generation,
+            checkpoint.sequence,
+        ),
+    ).fetchall()
+    if not rows:
+        raise errors.NotFound(what="checkpoint", name=str(checkpoint))
+    return [_copy(row) for row in rows]
+
+
+def of_stage(tx: Transaction, project: str, stage_id: int) -> list[Copy]:
+    """Every copy of a stage that is not deleted, oldest checkpoint first."""
+    rows = tx.execute(
+        _SELECT + " WHERE c.project = %s AND c.stage_id = %s AND c.state <> 'deleted'" + _IN_ORDER,
+        (project, stage_id),
+    )
+    return [_copy(row) for row in rows]
+
+
+def of_checkpoints(tx: Transaction, project: str, checkpoint_ids: Iterable[int]) -> list[Copy]:
+    """Every copy of these checkpoints, deleted ones included."""
+    rows = tx.execute(
+        _SELECT + " WHERE c.project = %s AND c.checkpoint_id = ANY(%s)" + _IN_ORDER,
+        (project, sorted(set(checkpoint_ids))),
+    )
+    return [_copy(row) for row in rows]
+
+
+def in_state(tx: Transaction, project: str, *states: State) -> list[Copy]:
+    """The project's copies in any of these states, by stage and oldest checkpoint first."""
+    rows = tx.execute(
+        _SELECT + " WHERE c.project = %s AND c.state = ANY(%s)" + _IN_ORDER,
+        (project, [state.value for state in states]),
+    )
+    return [_copy(row) for row in rows]
+
+
+def not_carried_out(tx: Transaction, project: str) -> list[Copy]:
+    """Present and quarantined copies whose store has not yet followed the newest transition."""
+    rows = tx.execute(
+        _SELECT
+        + """ WHERE c.project = %s AND c.state IN ('present', 'quarantined')
+                AND c.carried_out < (SELECT max(t.number) FROM copy_transitions t
+                                      WHERE t.copy_id = c.copy_id)"""
+        + _IN_ORDER,
+        (project,),
+    )
+    return [_copy(row) for row in rows]
+
+
+def objects(tx: Transaction, project: str, copy_id: int) -> list[CopyObject]:
+    """The objects of a copy by path."""
+    rows = tx.execute(
+        """
+        SELECT path, size_bytes, sha256, version_id FROM copy_objects
+         WHERE copy_id = %s AND project = %s ORDER BY path COLLATE "C"
+        """,
+        (copy_id, project),
+    )
+    return [CopyObject(**row) for row in rows]
+
+
+def transition(
+    tx: Transaction,
+    copy: Copy,
+    to: State,
+    *,
+    actor: str,
+    reason: str,
+    mark_id: int | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> history.Event:
+    """Move a copy to its next state: the event, the transition and the cached state together.
+
+    The caller holds the project's, the stage's and the copy's locks, and read `copy` after taking
+    them. Raises CopyGone where deletion has begun, CopyState for any other step that is none.
+    """
+    require(copy, _before(to), action=_EVENTS[to])
+    event = history.record(
+        tx,
+        copy.stage_id,
+        _EVENTS[to],
+        actor=actor,
+        facts={
+            "checkpoint": str(copy.checkpoint),
+            "copy_id": copy.copy_id,
+            "store": copy.store,
+            "reason": reason,
+            "mark_id": mark_id,
+        },
+    )
+    _append(
+        tx, copy.copy_id, copy.state, to, actor, reason, mark_id, facts or {}, event.recorded_at
+    )
+    tx.execute(
+        "UPDATE copies SET state = %s, state_at = %s WHERE copy_id = %s",
+        (to.value, event.recorded_at, copy.copy_id),
+    )
+    return event
+
+
+def require(copy: Copy, state: State, *, action: str) -> None:
+    """Raises CopyGone if the copy's deletion has begun, CopyState if it is not in `state`."""
+    if copy.state is state:
+        return
+    error = errors.CopyGone if copy.state in GONE else errors.CopyState
+    raise error(
+        checkpoint=str(copy.checkpoint),
+        store=copy.store,
+        state=copy.state.value,
+        action=action,
+        needed=state.value,
+    )
+
+
+def carried_out(tx: Transaction, copy: Copy) -> None:
+    """Note that the store follows the transition that `copy` shows; a newer one stays to be done."""
+    tx.execute(
+        "UPDATE copies SET carried_out = greatest(carried_out, %s) WHERE copy_id = %s",
+        (copy.transition, copy.copy_id),
+    )
+
+
+def _before(to: State) -> State:
+    """The one state from which `to` is reached."""
+    return next(state for state, following in _NEXT.items() if to in following)
+
+
+def _append(
+    tx: Transaction,
+    copy_id: int,
+    from_state: State | None,
+    to: State,
+    actor: str,
+    reason: str,
+    mark_id: int | None,
+    facts: Mapping[str, Any],
+    recorded_at: datetime,
+) -> None:
+    tx.execute(
+        """
+        INSERT INTO copy_transitions (copy_id, number, project, stage_id, from_state, to_state,
+                                      actor, reason, mark_id, facts, recorded_at)
+        SELECT copy_id, 1 + (SELECT count(*) FROM copy_transitions WHERE copy_id = %(copy_id)s),
+               project, stage_id, %(from_state)s, %(to)s, %(actor)s, %(reason)s, %(mark_id)s,
+               %(facts)s, %(at)s
+          FROM copies WHERE copy_id = %(copy_id)s
+        """,
+        {
+            "copy_id": copy_id,
+            "from_state": from_state,
+            "to": to,
+            "actor": actor,
+            "reason": reason,
+            "mark_id": mark_id,
+            "facts": Jsonb(dict(facts)),
+            "at": recorded_at,
+        },
+    )
+
+
+def _copy(row: Mapping[str, Any]) -> Copy:
+    values = dict(row)
+    stage = StageId(values.pop("project"), values.pop("workload"), values.pop("stage"))
+    position = values.pop("generation"), values.pop("sequence")
+    values["checkpoint"] = CheckpointId(stage.project, stage.workload, stage.stage, *position)
+    values["state"] = State(values["state"])
+    return Copy(**values)
