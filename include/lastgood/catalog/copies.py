@@ -1,8 +1,8 @@
 """Copies: a checkpoint's objects as they lie in one store, and the only place where their state changes.
 
-    present -> quarantined -> deleting -> deleted
-       ^           |
-       +-----------+  undo, until the intent to delete is recorded
+present -> quarantined -> deleting -> deleted
+   ^           |
+   +-----------+  undo, until the intent to delete is recorded
 """
 
 from __future__ import annotations

@@ -57,6 +57,12 @@ def copies(tx: Transaction, copy_ids: Iterable[int]) -> None:
     )
 
 
+def carrying_out(tx: Transaction, prefix: str) -> None:
+    """For making a store follow what was decided about a prefix: one process at a time. No decision
+    waits for this lock, so it alone may be held during store I/O."""
+    tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_SPACE + 1, prefix))
+
+
 def capacity(tx: Transaction, project: str, store: str) -> None:
     """For reading counters that a later statement changes."""
     tx.execute(

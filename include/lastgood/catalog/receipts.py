@@ -169,9 +169,7 @@ def broken_links(chain: Sequence[Receipt]) -> list[int]:
     return broken
 
 
-def _body(
-    copy: Copy, validation: Validation, number: int, previous: str | None
-) -> dict[str, Any]:
+def _body(copy: Copy, validation: Validation, number: int, previous: str | None) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "number": number,
