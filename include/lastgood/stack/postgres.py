@@ -8,17 +8,14 @@ its data in one folder:
     <data_dir>/server.log
     <data_dir>/pgdata/         the cluster, owned by the account that runs the server
 
-When we are root and the server's account cannot reach `data_dir`, the same files lie in a private
-folder under /var/lib, named by a digest of `data_dir`.
+When we are root and the server's account cannot reach `data_dir`, the same files lie elsewhere
+(`homes`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -26,16 +23,17 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 from urllib.parse import quote
 
 import psutil
 import psycopg
 from psycopg import sql
 
-from lastgood.stack.account import ServerAccount, make_private, outside_folder
+from lastgood.stack.account import ServerAccount, make_private
 from lastgood.stack.binaries import binaries_for
-from lastgood.stack.errors import DataDirInUse, PostgresFailed
+from lastgood.stack.errors import PostgresFailed
+from lastgood.stack.homes import acquire_lock, home_of
 from lastgood.stack.ports import LOOPBACK, free_port
 from lastgood.stack.processes import ProcessIdentity, wait_until_gone
 from lastgood.stack.secrets import SecretFile
@@ -71,6 +69,7 @@ class EmbeddedPostgres:
         self._account = account
         self._binaries = binaries
         self._lock = lock
+        self._process: subprocess.Popen[bytes] | None = None
         self._secrets = SecretFile(home / "secrets.json")
 
     @classmethod
@@ -85,8 +84,8 @@ class EmbeddedPostgres:
         Raises DataDirInUse when a living process runs it, PostgresFailed with the log's end.
         """
         account = ServerAccount.current()
-        home = _home_of(data_dir, account)
-        server = cls(home, account, binaries_for(account), _acquire_lock(home))
+        home = home_of(data_dir, account)
+        server = cls(home, account, binaries_for(account), acquire_lock(home))
         try:
             server._stop_leftover()
             server._initialise()
@@ -174,6 +173,10 @@ class EmbeddedPostgres:
         return self.home / "pgdata"
 
     @property
+    def _pid_file(self) -> Path:
+        return self._cluster / "postmaster.pid"
+
+    @property
     def _log(self) -> Path:
         return self.home / "server.log"
 
@@ -206,43 +209,56 @@ class EmbeddedPostgres:
         staging.rename(self._cluster)
 
     def _launch(self, port: int | None, durable: bool) -> None:
-        self._log.touch(mode=0o600)
-        self._account.own(self._log)
         for attempt in range(1, _ATTEMPTS + 1):
             self.port = port or free_port()
+            self._log.touch(mode=0o600)
             log_start = self._log.stat().st_size
-            try:
-                self._run(
-                    "pg_ctl",
-                    "start",
-                    f"--pgdata={self._cluster}",
-                    f"--log={self._log}",
-                    f"--timeout={_START_SECONDS}",
-                    f"--options={self._options(durable)}",
+            # A child of ours, not one that `pg_ctl` leaves to the system: so we collect its end.
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [
+                        str(self._binaries / "postgres"),
+                        *("-D", str(self._cluster)),
+                        *self._options(durable),
+                    ],
+                    stdout=log,
+                    start_new_session=True,
+                    **self._program_arguments(),
                 )
+            if self._becomes_ready(self._process):
                 return
-            except PostgresFailed as failure:
-                log = self._log.read_bytes()[log_start:].decode(errors="replace")
-                if attempt == _ATTEMPTS or not _is_passing(log, port):
-                    tail = "\n".join(log.splitlines()[-_LOG_LINES:])
-                    raise PostgresFailed("PostgreSQL did not start", tail) from failure
-                time.sleep(0.5)
+            self._collect()
+            written = self._log.read_bytes()[log_start:].decode(errors="replace")
+            if attempt == _ATTEMPTS or not _is_passing(written, port):
+                tail = "\n".join(written.splitlines()[-_LOG_LINES:])
+                raise PostgresFailed("PostgreSQL did not start", tail)
+            time.sleep(0.5)
 
-    def _options(self, durable: bool) -> str:
+    def _becomes_ready(self, process: subprocess.Popen[bytes]) -> bool:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                return False
+            # The server writes its state into the eighth line, and that of a standby elsewhere.
+            lines = _lines_of(self._pid_file)
+            if lines[:1] == [str(process.pid)] and [s.strip() for s in lines[7:8]] == ["ready"]:
+                return True
+            time.sleep(0.02)
+        process.send_signal(signal.SIGQUIT)
+        return False
+
+    def _options(self, durable: bool) -> list[str]:
         settings = {**_SETTINGS, **({} if durable else _NOT_DURABLE), "port": str(self.port)}
-        return shlex.join(
-            word for name, value in settings.items() for word in ("-c", f"{name}={value}")
-        )
+        return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
     def _postmaster(self) -> ProcessIdentity | None:
         """Find the living postmaster of this cluster; a pid file alone proves nothing."""
         try:
-            pid = int((self._cluster / "postmaster.pid").read_text().split("\n", 1)[0])
-            process = psutil.Process(pid)
+            pid = int(_lines_of(self._pid_file)[0])
             # The kernel re-uses pids; a postmaster is known by working in its own cluster.
-            if Path(process.cwd()) != self._cluster:
+            if Path(psutil.Process(pid).cwd()) != self._cluster:
                 return None
-        except (FileNotFoundError, ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
+        except (IndexError, ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
             return None
         return ProcessIdentity.of(pid)
 
@@ -251,7 +267,8 @@ class EmbeddedPostgres:
         if postmaster is None:
             # PostgreSQL would refuse to start if some process of the same account now has
             # the pid that a killed server wrote here.
-            (self._cluster / "postmaster.pid").unlink(missing_ok=True)
+            self._pid_file.unlink(missing_ok=True)
+            self._collect()
             return
         postmaster.send(signal.SIGINT)
         if wait_until_gone([postmaster], _STOP_SECONDS):
@@ -260,18 +277,29 @@ class EmbeddedPostgres:
                 raise PostgresFailed(
                     f"PostgreSQL (pid {postmaster.pid}) does not stop", _tail(self._log)
                 )
+        self._collect()
+
+    def _collect(self) -> None:
+        if self._process is not None:
+            self._process.wait(_STOP_SECONDS)
+            self._process = None
+
+    def _program_arguments(self) -> dict[str, Any]:
+        return {
+            "cwd": "/",
+            "env": _clean_environment(),
+            "stdin": subprocess.DEVNULL,
+            "stderr": subprocess.STDOUT,
+            **self._account.popen_arguments(),
+        }
 
     def _run(self, program: str, *arguments: str) -> None:
         completed = subprocess.run(
             [str(self._binaries / program), *arguments],
-            cwd="/",
-            env=_clean_environment(),
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            **self._account.popen_arguments(),
+            **self._program_arguments(),
         )
         if completed.returncode:
             raise PostgresFailed(
@@ -305,29 +333,9 @@ def remove(data_dir: Path) -> None:
 @contextlib.contextmanager
 def _locked_home(data_dir: Path) -> Iterator[EmbeddedPostgres]:
     account = ServerAccount.current()
-    home = _home_of(data_dir, account)
-    with contextlib.closing(_acquire_lock(home)) as lock:
+    home = home_of(data_dir, account)
+    with contextlib.closing(acquire_lock(home)) as lock:
         yield EmbeddedPostgres(home, account, Path(), lock)
-
-
-def _home_of(data_dir: Path, account: ServerAccount) -> Path:
-    data_dir = data_dir.absolute()
-    make_private(data_dir, account)
-    data_dir = data_dir.resolve()
-    if account.reaches(data_dir):
-        return data_dir
-    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
-    return outside_folder(f"lastgood-data-{digest}", account)
-
-
-def _acquire_lock(home: Path) -> IO[bytes]:
-    lock = (home / "lock").open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise DataDirInUse(home) from None
-    return lock
 
 
 def _is_passing(log: str, port: int | None) -> bool:
@@ -337,11 +345,14 @@ def _is_passing(log: str, port: int | None) -> bool:
 
 
 def _tail(log: Path) -> str:
+    return "\n".join(_lines_of(log)[-_LOG_LINES:])
+
+
+def _lines_of(path: Path) -> list[str]:
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        return path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
-        return ""
-    return "\n".join(lines[-_LOG_LINES:])
+        return []
 
 
 def _clean_environment() -> dict[str, str]:
