@@ -1,0 +1,68 @@
+# Needs Python 3.11 or newer with venv, make and git; everything else comes into .venv.
+
+PYTHON ?= python3
+UV_VERSION := $(shell sed -n 's/.*"uv==\(.*\)".*/\1/p' pyproject.toml)
+BIN := .venv/bin
+PY := $(BIN)/python
+STACK := $(PY) -m lastgood.stack
+
+.DEFAULT_GOAL := help
+.PHONY: help venv run up stop status test test-fast lint format bench lock clean
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: .venv/.installed ## Create .venv with the locked dependencies
+
+.venv/.uv-$(UV_VERSION):
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else f"Python 3.11 to 3.13 is needed, $(PYTHON) is {v[0]}.{v[1]}; choose one by make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+# The lock names uv and the build backend too, so that nothing comes in beside it.
+.venv/.installed: .venv/.uv-$(UV_VERSION) requirements.lock pyproject.toml
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip sync --quiet --require-hashes requirements.lock
+	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: venv ## Start the stack and take the demo training job through everything
+	$(PY) -m lastgood.stack.demo
+
+up: venv ## Start the stack: PostgreSQL, Airflow, the coordinator
+	$(STACK) up
+
+stop: ## Stop the stack; no process of it is left
+	@if [ -x $(PY) ]; then $(STACK) down; else echo "nothing was ever started here"; fi
+
+status: venv ## Show what runs, where, and how much memory it takes
+	$(STACK) status
+
+test: venv ## Run the whole test suite
+	$(BIN)/pytest
+
+test-fast: venv ## Run the tests that need neither Airflow nor a browser
+	$(BIN)/pytest -m "not slow"
+
+lint: venv ## Check style, types and import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: venv ## Format the code and fix what can be fixed safely
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: venv ## Run the benchmarks
+	@set -e; for program in bench/*.py; do echo "== $$program"; $(PY) $$program; done
+
+lock: .venv/.uv-$(UV_VERSION) ## Resolve the dependencies anew into requirements.lock
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile pyproject.toml \
+	  --extra server --extra demo --group dev \
+	  --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
+	  --quiet --output-file requirements.lock
+
+clean: ## Stop the stack, delete its data (catalog and checkpoints too) and .venv
+	@if [ -x $(PY) ]; then $(STACK) clean; fi
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
