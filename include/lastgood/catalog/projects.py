@@ -57,14 +57,20 @@ def names(tx: Transaction) -> list[str]:
 
 def get(tx: Transaction, project: str) -> Project:
     """One project. Raises NotFound."""
+    found = find(tx, project)
+    if found is None:
+        raise NotFound(what="project", name=project)
+    return found
+
+
+def find(tx: Transaction, project: str) -> Project | None:
+    """One project, None if there is none of this name."""
     row = tx.execute(
         "SELECT project AS name, owner, store, policy, config, last_mark_at"
         "  FROM projects WHERE project = %s",
         (project,),
     ).fetchone()
-    if row is None:
-        raise NotFound(what="project", name=project)
-    return Project(**row)
+    return Project(**row) if row else None
 
 
 def stores(tx: Transaction) -> list[StoreRow]:
@@ -77,13 +83,25 @@ def stores(tx: Transaction) -> list[StoreRow]:
 
 def store(tx: Transaction, name: str) -> StoreRow:
     """One store. Raises NotFound."""
+    found = find_store(tx, name)
+    if found is None:
+        raise NotFound(what="store", name=name)
+    return found
+
+
+def find_store(tx: Transaction, name: str) -> StoreRow | None:
+    """One store, None if there is none of this name."""
     row = tx.execute(
         "SELECT store AS name, kind, config, failure_domain, tier FROM stores WHERE store = %s",
         (name,),
     ).fetchone()
-    if row is None:
-        raise NotFound(what="store", name=name)
-    return StoreRow(**row)
+    return StoreRow(**row) if row else None
+
+
+def is_used(tx: Transaction, store: str) -> bool:
+    """Whether any attempt was ever made in a store."""
+    row = tx.execute("SELECT 1 FROM attempts WHERE store = %s LIMIT 1", (store,)).fetchone()
+    return row is not None
 
 
 def stores_of(tx: Transaction, project: str) -> list[str]:

@@ -202,6 +202,7 @@ CREATE TABLE attempts (
   lease_expires_at timestamptz NOT NULL,   -- the writer lease; renewals are not history
   grant_expires_at timestamptz NOT NULL,   -- the end of the last write grant; only moves forward
   manifest         bytea,                  -- the canonical manifest, from the moment of sealing
+  finished_at      timestamptz,            -- committed, and marker and control keys are in the store
   UNIQUE (stage_id, generation, idempotency_key),
   FOREIGN KEY (stage_id, generation) REFERENCES generations,
   FOREIGN KEY (stage_id, project) REFERENCES stages (stage_id, project)

@@ -1,0 +1,91 @@
+"""Bring the catalog to the configuration that operators keep in git."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lastgood.catalog import locks, projects
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.projects import StoreRow
+from lastgood.errors import Conflict
+from lastgood.flows import control_keys
+from lastgood.flows.configuration import Configuration, read_configuration
+from lastgood.flows.services import stores_of
+from lastgood.stores.open import folder_of
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that `apply` changed: `what` is store, project or policy, `how` added or changed.
+    `warnings` are what an operator has to know about a policy."""
+
+    what: str
+    name: str
+    how: str
+    warnings: tuple[str, ...] = ()
+
+
+def apply(catalog: Catalog, folder: Path, *, actor: str) -> list[Change]:
+    """Read the configuration below `folder` and write what differs; repeating it changes nothing.
+
+    A new file store's folder is made, and every store is claimed for this catalog. What the folder
+    does not name stays as it is. Raises InvalidConfig before anything is written, ForeignCatalog or
+    CatalogBehind for a store that is not ours, Conflict for a change that would lose bytes.
+    """
+    configuration = read_configuration(folder)
+    changes = [
+        *_apply_stores(catalog, configuration),
+        *_apply_projects(catalog, configuration, actor),
+    ]
+    stores = stores_of(catalog)
+    for row in configuration.stores:
+        control_keys.claim(catalog, stores[row.name])
+    return changes
+
+
+def _apply_stores(catalog: Catalog, configuration: Configuration) -> Iterator[Change]:
+    for wanted in configuration.stores:
+        with catalog.transaction() as tx:
+            known = projects.find_store(tx, wanted.name)
+            if known == wanted:
+                continue
+            moved = known is not None and _place(known) != _place(wanted)
+            if moved:
+                _require_unused(tx, wanted.name)
+            if wanted.kind == "file" and (known is None or moved):
+                folder_of(wanted.config["root"]).mkdir(parents=True, exist_ok=True)
+            projects.put_store(tx, wanted)
+        yield Change("store", wanted.name, "added" if known is None else "changed")
+
+
+def _apply_projects(catalog: Catalog, configuration: Configuration, actor: str) -> Iterator[Change]:
+    for wanted in configuration.projects:
+        policy = configuration.policies[wanted.policy]
+        with catalog.transaction() as tx:
+            locks.project_exclusive(tx, wanted.name)
+            known = projects.find(tx, wanted.name)
+            changed = known is None or replace(known, last_mark_at=None) != wanted
+            if changed:
+                projects.put(tx, wanted)
+            promoted = projects.promote_policy(
+                tx, wanted.name, policy.name, policy.digest, policy.to_json(), recorded_by=actor
+            )
+        if changed:
+            yield Change("project", wanted.name, "added" if known is None else "changed")
+        if promoted is not None:
+            how = "added" if promoted.version == 1 else "changed"
+            yield Change("policy", f"{wanted.name}/{policy.name}", how, policy.warnings())
+
+
+def _place(row: StoreRow) -> tuple[object, ...]:
+    return row.kind, row.config["root"], row.config.get("prefix")
+
+
+def _require_unused(tx: Transaction, store: str) -> None:
+    if projects.is_used(tx, store):
+        raise Conflict(
+            reason=f"store {store} holds checkpoints, so its place stays; name the new place"
+            " otherwise and move the projects to it"
+        )

@@ -1,0 +1,100 @@
+"""What operators keep in git: stores, projects and policies, read strictly from YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from lastgood.catalog.projects import Project, StoreRow
+from lastgood.errors import InvalidPolicy
+from lastgood.flows.config_documents import ConfigDocument, read_folder
+from lastgood.rules.names import check_name
+from lastgood.rules.policy import Policy
+from lastgood.rules.quantities import read_duration
+
+_FINDING_DEADLINE = timedelta(days=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A whole, consistent configuration; the policies by name."""
+
+    stores: tuple[StoreRow, ...]
+    projects: tuple[Project, ...]
+    policies: Mapping[str, Policy]
+
+
+def read_configuration(folder: Path) -> Configuration:
+    """Read `stores/`, `projects/` and `policies/` below the folder. Raises InvalidConfig with file,
+    line and key, also for a project that names a store or policy which is not there."""
+    stores = {
+        document.value["name"]: _store(document) for document in read_folder(folder / "stores")
+    }
+    policies = {
+        document.value["name"]: _policy(document) for document in read_folder(folder / "policies")
+    }
+    projects = []
+    for document in read_folder(folder / "projects"):
+        project = _project(document)
+        if project.store not in stores:
+            raise document.refuse("store", f"stores/{project.store}.yaml is not there")
+        if project.policy not in policies:
+            raise document.refuse("policy", f"policies/{project.policy}.yaml is not there")
+        projects.append(project)
+    return Configuration(tuple(stores.values()), tuple(projects), policies)
+
+
+def _store(document: ConfigDocument) -> StoreRow:
+    common = ("name", "kind", "failure_domain", "tier")
+    kind = document.root.at("kind", document.value.get("kind")).one_of(("file", "s3"))
+    if kind == "file":
+        read = document.root.fields((*common, "root"), ("direct", "encryption"))
+        config: dict[str, Any] = {
+            "root": read["root"].text(),
+            "direct": "direct" in read and read["direct"].flag(),
+        }
+    else:
+        read = document.root.fields((*common, "bucket"), ("prefix", "connection", "encryption"))
+        config = {
+            "root": read["bucket"].text(),
+            "prefix": read["prefix"].text() if "prefix" in read else "",
+            "connection": read["connection"].text() if "connection" in read else None,
+        }
+    config["encryption"] = read["encryption"].text() if "encryption" in read else None
+    return StoreRow(
+        name=read["name"].checked(check_name),
+        kind=kind,
+        config=config,
+        failure_domain=read["failure_domain"].text(),
+        tier=read["tier"].text(),
+    )
+
+
+def _project(document: ConfigDocument) -> Project:
+    required = ("name", "owner", "store", "policy", "finding_owner")
+    read = document.root.fields(required, ("finding_deadline", "classes"))
+    deadline = (
+        read_duration(read["finding_deadline"]) if "finding_deadline" in read else _FINDING_DEADLINE
+    )
+    return Project(
+        name=read["name"].checked(check_name),
+        owner=read["owner"].text(),
+        store=read["store"].checked(check_name),
+        policy=read["policy"].checked(check_name),
+        config={
+            "finding_owner": read["finding_owner"].text(),
+            "finding_deadline_seconds": deadline.total_seconds(),
+            "classes": read["classes"].free(4, 1 << 16) if "classes" in read else {},
+        },
+        last_mark_at=None,
+    )
+
+
+def _policy(document: ConfigDocument) -> Policy:
+    try:
+        return Policy.parse(document.value, where=document.file.name)
+    except InvalidPolicy as error:
+        raise document.refuse(error.facts["where"], error.facts["reason"]) from None

@@ -1,0 +1,215 @@
+"""Write-once proof in each store of how far its catalog's history goes.
+
+A catalog that finds itself behind them (an older dump, a lossy failover, the wrong place) must not
+answer: what it does not know, it would delete. The keys of a change are written after its
+transaction and before its answer; so an answered change is never unknown to a store.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lastgood.catalog import control, projects
+from lastgood.catalog.control import Identity, Position
+from lastgood.catalog.db import Catalog
+from lastgood.errors import CatalogBehind, ForeignCatalog, Unavailable
+from lastgood.flows.services import Services
+from lastgood.rules import layout
+from lastgood.rules.canonical import canonical_json
+from lastgood.rules.layout import ControlKey, ControlKind
+from lastgood.rules.names import StageId
+from lastgood.stores.base import Key, KeyExists, KeyMissing, Prefix, Store
+from lastgood.stores.open import Stores
+
+FRESH_SECONDS = 5.0
+_FORMAT_VERSION = 1
+
+
+def claim(catalog: Catalog, store: Store) -> None:
+    """Make a store this catalog's, once. Raises ForeignCatalog if it is another's, and Unavailable
+    if it has no claim although checkpoints are known to lie in it: then it is another place."""
+    with catalog.transaction() as tx:
+        ours = control.identity(tx)
+        used = projects.is_used(tx, store.name)
+    if used:
+        _require_ours(store, ours)
+    try:
+        store.put_new(Key(layout.CATALOG_KEY), _content(ours, {}, incarnation=False))
+    except KeyExists:
+        _require_ours(store, ours)
+    _put(store, layout.incarnation_key(ours.incarnation), _content(ours, {}))
+
+
+def publish(
+    catalog: Catalog,
+    stores: Iterable[Store],
+    project: str,
+    stage_id: int,
+    *,
+    generation: int | None = None,
+) -> None:
+    """Write the newest event of a stage into each store, and a generation where one is named. The
+    caller's transaction has committed and its answer was not given. Raises CatalogBehind if a store
+    already holds the same number with another content."""
+    with catalog.transaction() as tx:
+        ours = control.identity(tx)
+        stage = control.stage_name(tx, project, stage_id)
+        newest = control.positions(tx, project)[stage].event
+        keys = [(layout.event_key(stage, newest), control.event_facts(tx, stage, newest))]
+        if generation is not None:
+            facts = control.generation_facts(tx, stage, generation)
+            keys.insert(0, (layout.generation_key(stage, generation), facts))
+    for store in stores:
+        for key, facts in keys:
+            _put(store, key, _content(ours, facts or {}))
+
+
+def guard(
+    catalog: Catalog, stores: Stores, project: str | None = None, checked: set[str] | None = None
+) -> None:
+    """Raise unless every store of the project (None: every store) is this catalog's and shows
+    nothing that the catalog does not know: ForeignCatalog, CatalogBehind, or Unavailable where a
+    store does not tell. `checked` remembers the keys compared before, since their content
+    never changes."""
+    with catalog.transaction() as tx:
+        names = (
+            [row.name for row in projects.stores(tx)]
+            if project is None
+            else projects.stores_of(tx, project)
+        )
+    for name in names:
+        _guard_store(catalog, stores[name], project, set() if checked is None else checked)
+
+
+class CachedGuard:
+    """A guard whose answer counts for a few seconds, for a service that asks at every request."""
+
+    def __init__(self, services: Services, fresh_seconds: float = FRESH_SECONDS) -> None:
+        self._services = services
+        self._fresh_seconds = fresh_seconds
+        self._passed: dict[str, float] = {}
+        self._checked: set[str] = set()
+        self._lock = threading.Lock()
+
+    def require(self, project: str) -> None:
+        """Raise what `guard` raises, unless it passed for this project a moment ago."""
+        with self._lock:
+            passed = self._passed.get(project)
+            if passed is not None and time.monotonic() - passed < self._fresh_seconds:
+                return
+            self._passed.pop(project, None)
+            started = time.monotonic()
+            guard(self._services.catalog, self._services.stores, project, self._checked)
+            self._passed[project] = started
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The highest control keys of a store."""
+
+    incarnation: int = 0
+    generations: dict[StageId, int] = field(default_factory=dict)
+    events: dict[StageId, int] = field(default_factory=dict)
+
+
+def _guard_store(catalog: Catalog, store: Store, project: str | None, checked: set[str]) -> None:
+    """The store is looked at first: what it shows was recorded in the catalog before."""
+    seen = _seen(store, project)
+    with catalog.transaction() as tx:
+        ours = control.identity(tx)
+        known = control.positions(tx, project)
+    _require_ours(store, ours)
+    if seen.incarnation > ours.incarnation:
+        evidence = f"the store was used by incarnation {seen.incarnation} of this catalog"
+        raise CatalogBehind(store=store.name, evidence=evidence)
+    for kind, numbers in (
+        (ControlKind.GENERATION, seen.generations),
+        (ControlKind.EVENT, seen.events),
+    ):
+        for stage, number in numbers.items():
+            _require_known(store, stage, kind, number, known.get(stage, Position(0, 0)))
+            _require_same(catalog, store, ours, ControlKey(kind, stage, number), checked)
+
+
+def _seen(store: Store, project: str | None) -> _Seen:
+    folder = f"{layout.CONTROL_PREFIX}stages/" + (f"{project}/" if project is not None else "")
+    seen = _Seen()
+    for prefix in (layout.INCARNATION_PREFIX, folder):
+        listing = store.list(Prefix(prefix))
+        for entry in listing:
+            match layout.parse_key(entry.key):
+                case ControlKey(ControlKind.INCARNATION, None, int(number)):
+                    seen.incarnation = max(seen.incarnation, number)
+                case ControlKey(ControlKind.GENERATION, StageId() as stage, int(number)):
+                    seen.generations[stage] = max(seen.generations.get(stage, 0), number)
+                case ControlKey(ControlKind.EVENT, StageId() as stage, int(number)):
+                    seen.events[stage] = max(seen.events.get(stage, 0), number)
+        if not listing.complete:
+            raise Unavailable(what=f"store {store.name}", reason="it did not list its control keys")
+    return seen
+
+
+def _require_known(
+    store: Store, stage: StageId, kind: ControlKind, number: int, known: Position
+) -> None:
+    highest = known.generation if kind is ControlKind.GENERATION else known.event
+    if number > highest:
+        evidence = f"{kind} {number} of {stage} is in the store, the catalog knows {highest}"
+        raise CatalogBehind(store=store.name, evidence=evidence)
+
+
+def _require_same(
+    catalog: Catalog, store: Store, ours: Identity, key: ControlKey, checked: set[str]
+) -> None:
+    name = f"{store.name}:{key}"
+    assert key.stage is not None
+    assert key.number is not None
+    if name in checked:
+        return
+    with catalog.transaction() as tx:
+        facts_of = (
+            control.event_facts if key.kind is ControlKind.EVENT else control.generation_facts
+        )
+        facts = facts_of(tx, key.stage, key.number)
+    try:
+        found = json.loads(store.read(Key(str(key))))
+    except KeyMissing:  # pruned meanwhile: there is a newer one
+        return
+    if facts is None or found.get("facts") != facts:
+        evidence = f"{key.kind} {key.number} of {key.stage} is {found.get('facts')}, here {facts}"
+        raise CatalogBehind(store=store.name, evidence=evidence)
+    checked.add(name)
+
+
+def _require_ours(store: Store, ours: Identity) -> None:
+    try:
+        owner = json.loads(store.read(Key(layout.CATALOG_KEY))).get("catalog_id")
+    except KeyMissing:
+        reason = f"{layout.CATALOG_KEY} is not there, so it is not the place that was claimed"
+        raise Unavailable(what=f"store {store.name}", reason=reason) from None
+    if owner != str(ours.catalog_id):
+        raise ForeignCatalog(store=store.name, owner=owner, ours=str(ours.catalog_id))
+
+
+def _put(store: Store, key: str, content: bytes) -> None:
+    try:
+        store.put_new(Key(key), content)
+    except KeyExists:
+        evidence = f"{key} is already there with another content"
+        raise CatalogBehind(store=store.name, evidence=evidence) from None
+
+
+def _content(ours: Identity, facts: Mapping[str, Any], *, incarnation: bool = True) -> bytes:
+    document: dict[str, Any] = {
+        "format_version": _FORMAT_VERSION,
+        "catalog_id": str(ours.catalog_id),
+        "facts": dict(facts),
+    }
+    if incarnation:
+        document["incarnation"] = ours.incarnation
+    return canonical_json(document)

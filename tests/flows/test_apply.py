@@ -1,0 +1,153 @@
+"""Configuration in git becomes the catalog, strictly, and a store belongs to one catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lastgood.catalog import projects
+from lastgood.catalog.db import Catalog
+from lastgood.errors import Conflict, ForeignCatalog, InvalidConfig, Unavailable
+from lastgood.flows.apply import apply
+from lastgood.flows.control_keys import guard
+from lastgood.flows.services import stores_of
+
+STORE = """\
+name: local
+kind: file
+root: stores/local
+failure_domain: rack-1
+tier: fast
+"""
+PROJECT = """\
+name: vision
+owner: team
+store: local
+policy: small
+finding_owner: team
+finding_deadline: 3d
+"""
+POLICY = """\
+name: small
+roles:
+  hot: {keep: newest, count: 2}
+"""
+
+
+@pytest.fixture
+def catalog(catalog_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    monkeypatch.setenv("LASTGOOD_VAR", str(tmp_path / "var"))
+    with Catalog(catalog_dsn) as catalog:
+        yield catalog
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "config"
+    write(folder, "stores/local.yaml", STORE)
+    write(folder, "projects/vision.yaml", PROJECT)
+    write(folder, "policies/small.yaml", POLICY)
+    return folder
+
+
+def write(folder: Path, name: str, content: str) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(content)
+
+
+def test_applying_twice_changes_nothing_the_second_time(catalog: Catalog, folder: Path) -> None:
+    first = apply(catalog, folder, actor="operator:ann")
+    assert [(change.what, change.name, change.how) for change in first] == [
+        ("store", "local", "added"),
+        ("project", "vision", "added"),
+        ("policy", "vision/small", "added"),
+    ]
+    assert apply(catalog, folder, actor="operator:ann") == []
+
+
+def test_a_changed_policy_is_a_new_version_in_force_from_then_on(
+    catalog: Catalog, folder: Path
+) -> None:
+    apply(catalog, folder, actor="operator:ann")
+    with catalog.transaction() as tx:
+        before = projects.current_policy(tx, "vision")
+    write(folder, "policies/small.yaml", POLICY.replace("2", "3"))
+    apply(catalog, folder, actor="operator:ben")
+    with catalog.transaction() as tx:
+        now = projects.current_policy(tx, "vision")
+        then = projects.current_policy(tx, "vision", before.effective_from)
+    assert (now.version, now.recorded_by) == (2, "operator:ben")
+    assert then == before
+
+
+def test_the_configuration_of_the_checkout_is_good(catalog: Catalog) -> None:
+    changes = apply(catalog, Path(__file__).parents[2] / "include" / "config", actor="test")
+    assert {change.name for change in changes} >= {"local", "demo", "demo/demo"}
+    guard(catalog, stores_of(catalog))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line", "key"),
+    [
+        ("stores/local.yaml", STORE + "colour: red\n", 1, "-"),
+        ("stores/local.yaml", STORE.replace("file", "tape"), 2, "kind"),
+        ("stores/local.yaml", STORE + "tier: slow\n", 6, "tier"),
+        ("stores/other.yaml", STORE, 1, "name"),
+        ("projects/vision.yaml", PROJECT.replace("3d", "soon"), 6, "finding_deadline"),
+        ("projects/vision.yaml", PROJECT.replace("store: local", "store: nowhere"), 3, "store"),
+        ("projects/vision.yaml", PROJECT.replace("small", "absent"), 4, "policy"),
+        ("policies/small.yaml", POLICY.replace("2", "none"), 3, "roles.hot.count"),
+        ("policies/small.yaml", "name: [", 1, "-"),
+        ("policies/small.yaml", "- a list", 1, "-"),
+    ],
+)
+def test_a_mistake_is_refused_with_file_line_and_key_and_nothing_is_written(
+    catalog: Catalog, folder: Path, name: str, content: str, line: int, key: str
+) -> None:
+    write(folder, name, content)
+    with pytest.raises(InvalidConfig) as refused:
+        apply(catalog, folder, actor="operator:ann")
+    assert refused.value.facts["file"] == str(folder / name)
+    assert (refused.value.facts["line"], refused.value.facts["key"]) == (line, key)
+    with catalog.transaction() as tx:
+        assert projects.stores(tx) == []
+
+
+def test_a_store_that_another_catalog_owns_is_refused(catalog: Catalog, folder: Path) -> None:
+    root = folder.parent / "var" / "stores" / "local" / "control"
+    root.mkdir(parents=True)
+    (root / "catalog.json").write_text('{"catalog_id": "another"}')
+    with pytest.raises(ForeignCatalog, match="belongs to catalog another"):
+        apply(catalog, folder, actor="operator:ann")
+
+
+def test_a_store_that_lost_its_claim_is_not_the_place_it_was(
+    catalog: Catalog, folder: Path
+) -> None:
+    apply(catalog, folder, actor="operator:ann")
+    (folder.parent / "var" / "stores" / "local" / "control" / "catalog.json").unlink()
+    with pytest.raises(Unavailable, match="not the place that was claimed"):
+        guard(catalog, stores_of(catalog), "vision")
+
+
+def test_a_store_in_use_keeps_its_place(catalog: Catalog, folder: Path, owner_dsn: str) -> None:
+    import psycopg
+
+    apply(catalog, folder, actor="operator:ann")
+    with psycopg.connect(owner_dsn) as owner:
+        owner.execute(
+            """
+            SET search_path = lastgood;
+            INSERT INTO stages (project, workload, stage, kind, class)
+                 VALUES ('vision', 'resnet', 'pretrain', 'checkpointed', 'default');
+            INSERT INTO generations SELECT stage_id, 1, project, 'k', 'me', true, NULL, NULL, NULL,
+                                           now() FROM stages;
+            INSERT INTO attempts SELECT gen_random_uuid(), project, stage_id, 1, 0, 0, 'full', 'k',
+                   '', '', 'local', 'p/', 0, now(), 'open', now(), now(), now() FROM stages;
+            """
+        )
+    write(folder, "stores/local.yaml", STORE.replace("stores/local", "stores/elsewhere"))
+    with pytest.raises(Conflict, match="holds checkpoints"):
+        apply(catalog, folder, actor="operator:ann")
