@@ -48,12 +48,17 @@ class Node:
             return f"{before}.{self.key}" if before else self.key
         return f"{before}[{shown(self.key)!r}]"
 
+    @property
+    def shown(self) -> str:
+        """The value as an error shows it."""
+        return repr(shown(self.value))
+
     def error(self, reason: str) -> LastgoodError:
         """The document's error for this place."""
         return self.refusal(self.where, reason)
 
     def _is_not(self, what: str) -> LastgoodError:
-        return self.error(f"{shown(self.value)!r} is not {what}")
+        return self.error(f"{self.shown} is not {what}")
 
     def at(self, key: str | int, value: object) -> Node:
         """The child under this key or index."""
