@@ -45,8 +45,8 @@ class CopyState(StrEnum):
 class KeyFacts:
     """What a listing shows of some bytes, and what the catalog knows of them.
 
-    `attempt` and `copy` are None where the catalog knows of none. `expected`: the key (for an upload:
-    its id) is one that the catalog has for this attempt, with the same size.
+    `attempt` and `copy` are None where the catalog knows of none. `expected`: the key (for an
+    upload: its id) is one that the catalog has for this attempt, with the same size.
     """
 
     key: AttemptKey | ControlKey | None
@@ -65,7 +65,7 @@ def classify(facts: KeyFacts) -> Line:
         return Line.CONTROL if facts.is_latest else Line.NONCURRENT
     if facts.key is None or facts.attempt is None:
         return Line.NONCURRENT if _is_old_version(facts) else Line.UNEXPLAINED
-    # a versioned store hides a quarantined copy below delete markers: its bytes are still the copy's
+    # a versioned store hides a quarantined copy below delete markers: the bytes are still its own
     if facts.copy in (CopyState.QUARANTINED, CopyState.DELETING) and facts.expected:
         return Line.QUARANTINED
     if _is_old_version(facts):

@@ -1,8 +1,9 @@
 """Which validations of a stage are due.
 
 A level may be validated on every commit, or as a drill at an interval on the newest copy. Beyond
-that: a verdict of an older validator is taken again; an inconclusive one proves nothing and is tried
-again; a pass that will soon be too old for the gate is renewed; all bytes are read again in time.
+that: a verdict of an older validator is taken again; an inconclusive one proves nothing and is
+tried again; a pass that will soon be too old for the gate is renewed; all bytes are read again in
+time.
 """
 
 from __future__ import annotations

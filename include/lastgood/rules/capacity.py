@@ -1,8 +1,8 @@
 """How much of a store may be used, and whether an attempt gets the room that it asks for.
 
-Usage is the larger of the catalog's sum and the backend's last total: whoever knows of more bytes is
-believed. Hard is the smaller of the policy's share and the total minus the reserve. An attempt owns
-its declared bytes from the moment of prepare, so that two jobs cannot both take the last room.
+Usage is the larger of the catalog's sum and the backend's last total: whoever knows of more bytes
+is believed. Hard is the smaller of the policy's share and the total minus the reserve. An attempt
+owns its declared bytes from the moment of prepare: two jobs cannot both take the last room.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ def prerequisite(
 ) -> Fact:
     """The fact that the left role's own prerequisite is met, from the facts that may answer it.
 
-    `newer_passed`: a newer checkpoint passed at the gate's level. `anchor_verified`: the stage has an
-    anchor and its manifest verifies. `age_met`: the copy is older than the role's `within`.
+    `newer_passed`: a newer checkpoint passed at the gate's level. `anchor_verified`: the stage has
+    an anchor and its manifest verifies. `age_met`: the copy is older than the role's `within`.
     """
     match asked:
         case Prerequisite.NEWER_RESTORED:
