@@ -1,0 +1,245 @@
+"""A stage's history as of an instant: what retention decides over.
+
+It has the checkpoints of which a copy still exists, present or in quarantine: the others are no matter
+of retention any more, and so the work grows with what is kept, not with what ever was.
+Everything comes from append-only rows with `recorded_at <= as_of`, so that the same instant always
+reads the same history. One query answers for a project, stage by stage, or for one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+from uuid import uuid4
+
+from psycopg.rows import DictRow
+
+from lastgood.catalog.db import Transaction
+from lastgood.rules.names import ManifestDigest, StageId
+from lastgood.rules.decision import StageFacts
+from lastgood.rules.retention_rules import (
+    Candidate,
+    Level,
+    Position,
+    ReceiptVerdict,
+)
+
+_BATCH_ROWS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class StageHistory:
+    """One stage as of an instant. `copies` has the id and the stored bytes of each existing copy of a
+    checkpoint, `checkpoint_ids` the id of the checkpoint."""
+
+    stage_id: int
+    stage: StageId
+    history: tuple[Candidate, ...]
+    facts: StageFacts
+    copies: Mapping[Position, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    checkpoint_ids: Mapping[Position, int] = field(default_factory=dict)
+
+
+_QUERY = """
+    WITH states AS (
+      SELECT DISTINCT ON (copy_id) copy_id, to_state
+        FROM copy_transitions
+       WHERE project = %(project)s AND recorded_at <= %(as_of)s
+         AND (%(stage_id)s::bigint IS NULL OR stage_id = %(stage_id)s)
+       ORDER BY copy_id, number DESC
+    ), judged AS (          -- inconclusive proves nothing: it stands only where nothing else was said
+      SELECT DISTINCT ON (copy_id, level) copy_id, level, verdict
+        FROM receipts
+       WHERE project = %(project)s AND recorded_at <= %(as_of)s
+         AND (%(stage_id)s::bigint IS NULL OR stage_id = %(stage_id)s)
+       ORDER BY copy_id, level, (verdict = 'inconclusive'), number DESC
+    ), verdicts AS (
+      SELECT copy_id, jsonb_object_agg(level, verdict) AS receipts FROM judged GROUP BY copy_id
+    ), newest AS (
+      SELECT DISTINCT ON (copy_id) copy_id, verdict = 'fail' AS failed
+        FROM receipts
+       WHERE project = %(project)s AND recorded_at <= %(as_of)s AND verdict <> 'inconclusive'
+         AND (%(stage_id)s::bigint IS NULL OR stage_id = %(stage_id)s)
+       ORDER BY copy_id, number DESC
+    ), held AS (
+      SELECT c.checkpoint_id, array_agg(h.hold_id::text ORDER BY h.hold_id) AS holds
+        FROM hold_checkpoints c
+        JOIN holds h USING (hold_id)
+        LEFT JOIN hold_releases r ON r.hold_id = h.hold_id AND r.recorded_at <= %(as_of)s
+       WHERE c.project = %(project)s AND c.recorded_at <= %(as_of)s AND r.hold_id IS NULL
+         AND (h.expires_at IS NULL OR h.expires_at > %(as_of)s)
+         AND (%(stage_id)s::bigint IS NULL OR c.stage_id = %(stage_id)s)
+       GROUP BY c.checkpoint_id
+    ), read AS (
+      SELECT l.checkpoint_id, array_agg(l.lease_id::text ORDER BY l.lease_id) AS readers
+        FROM reader_leases l
+        LEFT JOIN reader_ends e ON e.lease_id = l.lease_id AND e.recorded_at <= %(as_of)s
+       WHERE l.project = %(project)s AND l.recorded_at <= %(as_of)s AND e.lease_id IS NULL
+         AND (%(stage_id)s::bigint IS NULL OR l.stage_id = %(stage_id)s)
+       GROUP BY l.checkpoint_id
+    ), writing AS (
+      SELECT g.stage_id, g.generation, g.resumed_from_generation, g.resumed_from_sequence
+        FROM generations g
+       WHERE g.project = %(project)s AND g.recorded_at <= %(as_of)s
+         AND (%(stage_id)s::bigint IS NULL OR g.stage_id = %(stage_id)s)
+         AND NOT EXISTS (SELECT 1 FROM generation_ends e
+                          WHERE e.stage_id = g.stage_id AND e.generation = g.generation
+                            AND e.recorded_at <= %(as_of)s)
+    ), referred AS (
+      SELECT stage_id, resumed_from_generation AS generation, resumed_from_sequence AS sequence,
+             generation AS writer
+        FROM writing WHERE resumed_from_generation IS NOT NULL
+       UNION
+      SELECT k.stage_id, k.generation, max(k.sequence), k.generation
+        FROM checkpoints k JOIN writing w USING (stage_id, generation)
+       WHERE k.recorded_at <= %(as_of)s GROUP BY k.stage_id, k.generation
+    ), active AS (
+      SELECT stage_id, generation, sequence,
+             array_agg('generation ' || writer ORDER BY writer) AS writers
+        FROM referred GROUP BY stage_id, generation, sequence
+    ), needs AS (
+      SELECT manifest, array_agg(depends_on ORDER BY depends_on) AS depends_on
+        FROM dependencies WHERE project = %(project)s GROUP BY manifest
+    ), live AS (            -- manifests of which a copy still exists, with what they need
+      SELECT d.depends_on, k.stage_id, k.manifest
+        FROM dependencies d
+        JOIN checkpoints k ON k.project = d.project AND k.manifest = d.manifest
+       WHERE d.project = %(project)s AND k.recorded_at <= %(as_of)s
+         AND EXISTS (SELECT 1 FROM copies c
+                      WHERE c.checkpoint_id = k.checkpoint_id
+                        AND (SELECT t.to_state FROM copy_transitions t
+                              WHERE t.copy_id = c.copy_id AND t.recorded_at <= %(as_of)s
+                              ORDER BY t.number DESC LIMIT 1) IN ('present', 'quarantined'))
+    ), elsewhere AS (
+      SELECT k.checkpoint_id, array_agg(DISTINCT l.manifest ORDER BY l.manifest) AS dependents
+        FROM checkpoints k
+        JOIN live l ON l.depends_on = k.manifest AND l.stage_id <> k.stage_id
+       WHERE k.project = %(project)s GROUP BY k.checkpoint_id
+    )
+    SELECT k.stage_id, s.workload, s.stage, k.generation, k.sequence, k.checkpoint_id, k.step,
+           k.recorded_at, k.manifest, k.total_bytes, k.metrics, k.resumed_from_generation,
+           k.resumed_from_sequence, c.copy_id, c.control_bytes, st.to_state,
+           v.receipts, n.failed, h.holds, r.readers, a.writers, d.depends_on, e.dependents
+      FROM checkpoints k
+      JOIN stages s ON s.stage_id = k.stage_id
+      JOIN copies c USING (checkpoint_id)
+      JOIN states st USING (copy_id)
+      LEFT JOIN verdicts v USING (copy_id)
+      LEFT JOIN newest n USING (copy_id)
+      LEFT JOIN held h USING (checkpoint_id)
+      LEFT JOIN read r USING (checkpoint_id)
+      LEFT JOIN active a ON a.stage_id = k.stage_id AND a.generation = k.generation
+                        AND a.sequence = k.sequence
+      LEFT JOIN needs d ON d.manifest = k.manifest
+      LEFT JOIN elsewhere e USING (checkpoint_id)
+     WHERE k.project = %(project)s AND k.recorded_at <= %(as_of)s
+       AND st.to_state IN ('present', 'quarantined')
+       AND (%(stage_id)s::bigint IS NULL OR k.stage_id = %(stage_id)s)
+     ORDER BY s.workload COLLATE "C", s.stage COLLATE "C", k.generation, k.sequence, c.copy_id
+"""
+
+
+def of_project(tx: Transaction, project: str, as_of: datetime) -> Iterator[StageHistory]:
+    """Every stage of a project that has commits, in the order of names: memory is that of one."""
+    with tx.connection.cursor(f"history_{uuid4().hex}") as rows:
+        rows.itersize = _BATCH_ROWS
+        rows.execute(_QUERY, {"project": project, "as_of": as_of, "stage_id": None})
+        for _, of_stage in groupby(rows, key=itemgetter("stage_id")):
+            yield _read_stage(project, list(of_stage))
+
+
+def of_stage(tx: Transaction, project: str, stage_id: int, as_of: datetime) -> StageHistory | None:
+    """One stage; None if it has no commits."""
+    rows = tx.execute(_QUERY, {"project": project, "as_of": as_of, "stage_id": stage_id}).fetchall()
+    return _read_stage(project, rows) if rows else None
+
+
+def _read_stage(project: str, rows: list[DictRow]) -> StageHistory:
+    reading = _Reading()
+    for _, copies in groupby(rows, key=itemgetter("generation", "sequence")):
+        reading.add(list(copies))
+    first = rows[0]
+    return StageHistory(
+        first["stage_id"],
+        StageId.of(project, first["workload"], first["stage"]),
+        tuple(reading.history),
+        StageFacts(
+            holds=reading.holds,
+            readers=reading.readers,
+            active=reading.active,
+            depends_on=reading.depends_on,
+            needed_elsewhere=reading.needed_elsewhere,
+            resumed_from=reading.resumed_from,
+        ),
+        reading.copies,
+        reading.checkpoint_ids,
+    )
+
+
+class _Reading:
+    """One stage in the making."""
+
+    def __init__(self) -> None:
+        self.history: list[Candidate] = []
+        self.holds: dict[Position, list[str]] = {}
+        self.readers: dict[Position, list[str]] = {}
+        self.active: dict[Position, list[str]] = {}
+        self.depends_on: dict[ManifestDigest, list[ManifestDigest]] = {}
+        self.needed_elsewhere: dict[ManifestDigest, list[str]] = {}
+        self.resumed_from: dict[Position, Position] = {}
+        self.copies: dict[Position, tuple[tuple[int, int], ...]] = {}
+        self.checkpoint_ids: dict[Position, int] = {}
+
+    def add(self, rows: list[DictRow]) -> None:
+        """One checkpoint, a row for each of its copies."""
+        row = min(rows, key=_usefulness)
+        position = row["generation"], row["sequence"]
+        self.history.append(_candidate(row))
+        self.checkpoint_ids[position] = row["checkpoint_id"]
+        self.copies[position] = tuple(
+            (each["copy_id"], each["total_bytes"] + each["control_bytes"]) for each in rows
+        )
+        for names, kept in (
+            (row["holds"], self.holds),
+            (row["readers"], self.readers),
+            (row["writers"], self.active),
+        ):
+            if names:
+                kept[position] = names
+        if row["depends_on"]:
+            self.depends_on[row["manifest"]] = row["depends_on"]
+        if row["dependents"]:
+            self.needed_elsewhere[row["manifest"]] = row["dependents"]
+        if row["resumed_from_generation"] is not None:
+            self.resumed_from[position] = (
+                row["resumed_from_generation"],
+                row["resumed_from_sequence"],
+            )
+
+
+def _usefulness(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
+    """Of several copies the one to decide by: present before quarantined, sound before failed."""
+    return row["to_state"] != "present", bool(row["failed"]), row["copy_id"]
+
+
+def _candidate(row: Mapping[str, Any]) -> Candidate:
+    return Candidate(
+        generation=row["generation"],
+        sequence=row["sequence"],
+        step=row["step"],
+        committed_at=row["recorded_at"],
+        manifest=row["manifest"],
+        size_bytes=row["total_bytes"],
+        metrics=row["metrics"],
+        receipts={
+            Level(level): ReceiptVerdict(verdict)
+            for level, verdict in (row["receipts"] or {}).items()
+        },
+        failed=bool(row["failed"]),
+        present=row["to_state"] == "present",
+        quarantined=row["to_state"] == "quarantined",
+    )
