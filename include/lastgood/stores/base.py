@@ -92,7 +92,7 @@ class StoredObject:
     size_bytes: int
     allocated_bytes: int | None = None
     version_id: str | None = None
-    is_latest: bool = True
+    is_latest: bool = True  # the newest bytes under its key, hidden or not
     is_delete_marker: bool = False
     hidden: bool = False
     modified_at: datetime | None = None
@@ -122,7 +122,7 @@ class Part:
 
 
 class Outcome(StrEnum):
-    GONE = "gone"  # it was there and is not any more
+    GONE = "gone"  # it is not there any more, and was, as far as the store tells
     ABSENT = "absent"  # it was not there
     REFUSED = "refused"  # the store said no; see reason
 

@@ -1,0 +1,122 @@
+"""The S3 client: how it is configured, and what its errors mean."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lastgood.stores.base import (
+    AccessRefused,
+    KeyExists,
+    KeyMissing,
+    PartInvalid,
+    StoreError,
+    UploadGone,
+)
+from lastgood.stores.s3_pages import parse_listings_fast
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+CONFIG = Config(
+    signature_version="s3v4",
+    retries={"mode": "standard", "max_attempts": 5},
+    max_pool_connections=64,
+    connect_timeout=10,
+    read_timeout=60,
+    tcp_keepalive=True,
+    # Checksums that nobody asked for are refused, or break presigned URLs, on compatible servers.
+    request_checksum_calculation="when_required",
+    response_checksum_validation="when_required",
+)
+
+MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound"})
+REFUSED = frozenset(
+    {
+        "AccessDenied",
+        "403",
+        "Forbidden",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+        "AllAccessDisabled",
+    }
+)
+BAD_PARTS = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
+UNSUPPORTED = frozenset({"NotImplemented", "501", "MethodNotAllowed", "405"})
+
+
+def client_from(connection: str | None) -> S3Client:
+    """A client with the credentials, endpoint and region of an Airflow connection (also one given
+    as `AIRFLOW_CONN_<ID>`); with None, of boto3's own configuration."""
+    if connection is None:
+        return prepared(boto3.client("s3", config=CONFIG))
+    from airflow.providers.amazon.aws.hooks.s3 import S3Hook
+
+    hook = S3Hook(aws_conn_id=connection)
+    own = hook.config
+    config = CONFIG if own is None else CONFIG.merge(own)
+    return prepared(hook.get_client_type(config=config))
+
+
+def prepared(client: S3Client) -> S3Client:
+    """Give a client the habits that the store relies on."""
+    parse_listings_fast(client)
+    # Compatible servers refuse bulk deletes without it.
+    client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
+    return client
+
+
+def _add_content_md5(params: dict[str, Any], **_: Any) -> None:
+    digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
+    params["headers"].setdefault("Content-MD5", base64.b64encode(digest).decode())
+
+
+def code_of(error: ClientError) -> str:
+    """The S3 error code, or the HTTP status where there is no body (HEAD)."""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+@contextmanager
+def translated(
+    store: str, key: str, action: str, *, upload: str | None = None, part: int = 0
+) -> Iterator[None]:
+    """Turn what S3 says into what a store says. Retries are over by then."""
+    try:
+        yield
+    except ClientError as error:
+        raise _meaning(error, store, key, action, upload, part) from error
+    except BotoCoreError as error:
+        raise StoreError(store=store, key=key, reason=f"{action}: {error}") from error
+
+
+def _meaning(
+    error: ClientError, store: str, key: str, action: str, upload: str | None, part: int
+) -> StoreError:
+    code, reason = code_of(error), described(error)
+    if code == "NoSuchUpload" or (upload is not None and code in MISSING):
+        return UploadGone(store=store, upload=upload, key=key)
+    if code in MISSING:
+        return KeyMissing(store=store, key=key)
+    if code in REFUSED:
+        return AccessRefused(store=store, key=key, action=action, reason=reason)
+    if code in ("PreconditionFailed", "412"):
+        return KeyExists(store=store, key=key)
+    if code in BAD_PARTS:
+        return PartInvalid(store=store, key=key, part=part, reason=reason)
+    return StoreError(store=store, key=key, reason=f"{action}: {reason}")
+
+
+def described(error: ClientError) -> str:
+    """Code, message and request id: what the backend's operators ask for."""
+    about = error.response.get("Error", {})
+    request = error.response.get("ResponseMetadata", {}).get("RequestId", "unknown")
+    return f"{about.get('Code')}: {about.get('Message')} (request {request})"

@@ -1,0 +1,261 @@
+"""Objects of an S3 bucket: listed with what hides them, deleted key by key, hidden and shown
+again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from botocore.exceptions import ClientError
+
+from lastgood.stores import s3_pages
+from lastgood.stores.base import (
+    AccessRefused,
+    Key,
+    KeyOutcome,
+    Outcome,
+    Prefix,
+    StoredObject,
+    StoreError,
+)
+from lastgood.stores.s3_client import MISSING, UNSUPPORTED, code_of, described, translated
+from lastgood.stores.s3_pages import Entry, ListingStuck
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+T = TypeVar("T")
+BATCH_KEYS = 1000  # of one DeleteObjects
+TAG = {"Key": "lastgood-state", "Value": "quarantined"}
+TAGGERS = 16
+ROUNDS = 10  # of looking for delete markers: several may lie on one object
+
+
+class S3Objects:
+    """The objects below one prefix of one bucket."""
+
+    def __init__(
+        self, client: S3Client, store: str, bucket: str, prefix: str, *, versioned: bool
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._bucket = bucket
+        self._prefix = prefix
+        self._versioned = versioned
+
+    def listed(self, prefix: Prefix, *, versions: bool) -> Iterator[StoredObject]:
+        """What lies below the prefix; an object under a delete marker is hidden. With `versions`,
+        also what is older, and the markers themselves."""
+        if not self._versioned:
+            yield from (self._stored(entry) for entry in self._current(prefix))
+            return
+        for entries in self._by_key(prefix):
+            hidden = entries[0].is_delete_marker
+            newest = next((entry for entry in entries if not entry.is_delete_marker), None)
+            for entry in entries:
+                if entry is newest:
+                    yield self._stored(entry, hidden=hidden, is_latest=True)
+                elif versions:
+                    yield self._stored(entry)
+
+    def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
+        """Delete by version, 1,000 at a time. S3 does not tell GONE from ABSENT: it says GONE."""
+        for batch in _batches(objects):
+            outcomes = self._delete_batch([(one.key, one.version_id) for one in batch])
+            markers = self._markers_over([one for one in batch if one.hidden])
+            left = {
+                outcome.key: outcome.reason
+                for outcome in self._delete_batch(markers)
+                if outcome.outcome is Outcome.REFUSED
+            }
+            for one, outcome in zip(batch, outcomes, strict=True):
+                if one.hidden and one.key in left:
+                    reason = f"its delete marker: {left[one.key]}"
+                    yield KeyOutcome(one.key, one.version_id, Outcome.REFUSED, reason)
+                else:
+                    yield outcome
+
+    def hide(self, prefix: Prefix) -> None:
+        """Put a delete marker on every current object; without versions, a tag that tells
+        people."""
+        keys = [self._key(entry) for entry in self._current(prefix)]
+        if not self._versioned:
+            self._each(keys, self._tag)
+            return
+        for batch in _batches(keys):
+            self._require_gone(self._request([(key, None) for key in batch]), "quarantine")
+
+    def show(self, prefix: Prefix) -> None:
+        """Undo `hide`."""
+        if not self._versioned:
+            self._each([self._key(entry) for entry in self._current(prefix)], self._untag)
+            return
+        for _ in range(ROUNDS):
+            markers = [
+                (self._key(entries[0]), entries[0].version_id)
+                for entries in self._by_key(prefix)
+                if entries[0].is_delete_marker and not all(e.is_delete_marker for e in entries)
+            ]
+            if not markers:
+                return
+            for batch in _batches(markers):
+                self._require_gone(self._request(batch), "unquarantine")
+        raise StoreError(store=self._store, key=prefix, reason="delete markers come back")
+
+    def _current(self, prefix: Prefix) -> Iterator[Entry]:
+        yield from self._ordered(
+            prefix, s3_pages.current(self._client, self._bucket, self._prefix + prefix)
+        )
+
+    def _by_key(self, prefix: Prefix) -> Iterator[list[Entry]]:
+        """The versions and markers of each key, the latest first."""
+        entries = s3_pages.versions(self._client, self._bucket, self._prefix + prefix)
+        for _, group in groupby(self._ordered(prefix, entries), key=lambda entry: entry.key):
+            yield sorted(group, key=lambda entry: not entry.is_latest)
+
+    def _ordered(self, prefix: Prefix, entries: Iterator[Entry]) -> Iterator[Entry]:
+        before = ""
+        with translated(self._store, prefix, "list"):
+            try:
+                for entry in entries:
+                    if entry.key < before:
+                        raise ListingStuck(f"{entry.key!r} came after {before!r}")
+                    before = entry.key
+                    yield entry
+            except ListingStuck as error:
+                raise StoreError(store=self._store, key=prefix, reason=f"list: {error}") from error
+
+    def _delete_batch(self, named: Sequence[tuple[Key, str | None]]) -> list[KeyOutcome]:
+        unnamed = {one for one in named if self._versioned and one[1] is None}
+        plain = [one for one in named if one not in unnamed and _survives_xml(one[0])]
+        outcomes = dict(self._request(plain)) if plain else {}
+        for one in named:
+            if one in unnamed:
+                reason = "this bucket keeps versions: name the one to delete"
+                outcomes[one] = KeyOutcome(*one, Outcome.REFUSED, reason)
+            elif one not in outcomes:
+                outcomes[one] = self._delete_one(*one)
+        return [outcomes[one] for one in named]
+
+    def _request(
+        self, named: Sequence[tuple[Key, str | None]]
+    ) -> Iterable[tuple[tuple[Key, str | None], KeyOutcome]]:
+        """One DeleteObjects. Its 200 may hold errors; a key it does not mention was not deleted."""
+        wanted: list[Any] = [
+            {"Key": self._prefix + key, **({"VersionId": version} if version else {})}
+            for key, version in named
+        ]
+        with translated(self._store, named[0][0], "delete"):
+            answer: Any = self._client.delete_objects(
+                Bucket=self._bucket, Delete={"Objects": wanted, "Quiet": False}
+            )
+        gone = {(one["Key"], one.get("VersionId")) for one in answer.get("Deleted", ())}
+        gone |= {(key, None) for key, _ in gone}
+        errors = {(one["Key"], one.get("VersionId")): one for one in answer.get("Errors", ())}
+        for key, version in named:
+            full = self._prefix + key
+            error = errors.get((full, version)) or errors.get((full, None))
+            yield (key, version), self._outcome(key, version, (full, version) in gone, error)
+
+    def _outcome(
+        self, key: Key, version: str | None, gone: bool, error: dict[str, str] | None
+    ) -> KeyOutcome:
+        if error is not None and error.get("Code") in MISSING:
+            return KeyOutcome(key, version, Outcome.ABSENT)
+        if error is not None:
+            reason = f"{error.get('Code')}: {error.get('Message')}"
+            return KeyOutcome(key, version, Outcome.REFUSED, reason)
+        if not gone:
+            return KeyOutcome(key, version, Outcome.REFUSED, "the store did not answer for it")
+        return KeyOutcome(key, version, Outcome.GONE)
+
+    def _delete_one(self, key: Key, version: str | None) -> KeyOutcome:
+        named: dict[str, Any] = {"VersionId": version} if version else {}
+        try:
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key, **named)
+        except ClientError as error:
+            if code_of(error) in MISSING:
+                return KeyOutcome(key, version, Outcome.ABSENT)
+            return KeyOutcome(key, version, Outcome.REFUSED, described(error))
+        return KeyOutcome(key, version, Outcome.GONE)
+
+    def _markers_over(self, hidden: Sequence[StoredObject]) -> list[tuple[Key, str | None]]:
+        """The delete markers of these keys, wherever the keys' versions are gone: they hide
+        nothing."""
+        keys = {one.key for one in hidden}
+        if not keys:
+            return []
+        shared = _shared_folder(keys)
+        return [
+            (self._key(entry), entry.version_id)
+            for entries in self._by_key(shared)
+            if self._key(entries[0]) in keys and all(entry.is_delete_marker for entry in entries)
+            for entry in entries
+        ]
+
+    def _require_gone(
+        self, outcomes: Iterable[tuple[tuple[Key, str | None], KeyOutcome]], action: str
+    ) -> None:
+        for _, outcome in outcomes:
+            if outcome.outcome is Outcome.REFUSED:
+                raise AccessRefused(
+                    store=self._store, key=outcome.key, action=action, reason=outcome.reason
+                )
+
+    def _each(self, keys: Sequence[Key], change: Any) -> None:
+        with ThreadPoolExecutor(TAGGERS) as pool:
+            for _ in pool.map(change, keys):
+                pass
+
+    def _tag(self, key: Key) -> None:
+        self._change_tags(key, lambda others: [*others, TAG])
+
+    def _untag(self, key: Key) -> None:
+        self._change_tags(key, lambda others: others)
+
+    def _change_tags(self, key: Key, change: Any) -> None:
+        where: dict[str, Any] = {"Bucket": self._bucket, "Key": self._prefix + key}
+        with translated(self._store, key, "tag"):
+            try:
+                tags = self._client.get_object_tagging(**where)["TagSet"]
+                wanted = change([tag for tag in tags if tag["Key"] != TAG["Key"]])
+                if tags != wanted:
+                    self._client.put_object_tagging(**where, Tagging={"TagSet": wanted})
+            except ClientError as error:
+                # A server without tags hides nothing either way; a vanished object needs no tag.
+                if code_of(error) not in UNSUPPORTED | MISSING:
+                    raise
+
+    def _key(self, entry: Entry) -> Key:
+        return Key(entry.key[len(self._prefix) :])
+
+    def _stored(
+        self, entry: Entry, *, hidden: bool = False, is_latest: bool | None = None
+    ) -> StoredObject:
+        return StoredObject(
+            self._key(entry),
+            entry.size_bytes,
+            version_id=entry.version_id if self._versioned else None,
+            is_latest=entry.is_latest if is_latest is None else is_latest,
+            is_delete_marker=entry.is_delete_marker,
+            hidden=hidden,
+            modified_at=entry.modified_at,
+        )
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), BATCH_KEYS):
+        yield items[start : start + BATCH_KEYS]
+
+
+def _survives_xml(key: str) -> bool:
+    """Whether a key comes through an XML body unchanged; control characters do not."""
+    return all(character >= " " and character not in "\x7f\ufffe\uffff" for character in key)
+
+
+def _shared_folder(keys: Iterable[str]) -> Prefix:
+    low, high = min(keys), max(keys)
+    length = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
+    return Prefix(low[:length])
