@@ -1,0 +1,39 @@
+"""Abort uploads that their writers have left, and reclaim their bytes.
+
+Runs every half hour. It deletes parts and objects of attempts that never committed: when no lease
+is live, they are older than the policy's threshold, and no committed checkpoint reaches them.
+A backfilled run does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
+
+
+@dag(
+    schedule=CronTriggerTimetable("*/30 * * * *", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["lastgood"],
+)
+def clean_incomplete_uploads() -> None:
+    @task
+    def projects() -> list[str]:
+        from lastgood.flows import scheduled
+
+        backfilled = get_current_context()["dag_run"].run_type == "backfill"
+        return [] if backfilled else scheduled.project_names()
+
+    @task(pool="lastgood_deleting", retries=2)
+    def clean(project: str) -> dict[str, Any]:
+        from lastgood.flows import scheduled
+
+        return dict(scheduled.clean_uploads(project))
+
+    clean.expand(project=projects())
+
+
+clean_incomplete_uploads()

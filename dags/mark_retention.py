@@ -1,0 +1,40 @@
+"""Decide for every checkpoint whether a rule of the policy keeps it, and record the decision.
+
+Runs hourly. It deletes nothing: a mark names candidates, and the sweep judges each of them again.
+A backfilled run decides as of the end of its interval, and no sweep ever follows that mark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import CronDataIntervalTimetable, dag, get_current_context, task
+
+
+@dag(
+    schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["lastgood"],
+)
+def mark_retention() -> None:
+    @task
+    def projects() -> list[str]:
+        from lastgood.flows import scheduled
+
+        return scheduled.project_names()
+
+    @task(retries=2)
+    def mark(project: str) -> dict[str, Any]:
+        from lastgood.flows import scheduled
+
+        run = get_current_context()["dag_run"]
+        if run.run_type == "backfill":
+            return dict(scheduled.replay_mark(project, run.data_interval_end or run.run_after))
+        return dict(scheduled.mark(project))
+
+    mark.expand(project=projects())
+
+
+mark_retention()

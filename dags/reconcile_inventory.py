@@ -1,0 +1,47 @@
+"""Account for every byte of every store, and report what nobody can explain.
+
+Runs daily for the day that has passed. It deletes nothing. Quality checks that fail make the run
+fail, after the report is written.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import CronDataIntervalTimetable, dag, get_current_context, task
+
+
+@dag(
+    schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["lastgood"],
+)
+def reconcile_inventory() -> None:
+    @task
+    def projects() -> list[str]:
+        from lastgood.flows import scheduled
+
+        return scheduled.project_names()
+
+    @task(pool="lastgood_reading", retries=2)
+    def reconcile(project: str) -> dict[str, Any]:
+        from lastgood.flows import scheduled
+
+        run = get_current_context()["dag_run"]
+        start, end = run.data_interval_start, run.data_interval_end
+        if start is None or end is None or start == end:  # a run that a person started
+            start, end = run.run_after - timedelta(days=1), run.run_after
+        return dict(scheduled.reconcile(project, start, end))
+
+    @task
+    def check(report: dict[str, Any]) -> None:
+        if not report["passed"]:
+            raise RuntimeError(f"quality checks failed; see {report['html']}")
+
+    check.expand(report=reconcile.expand(project=projects()))
+
+
+reconcile_inventory()

@@ -1,0 +1,39 @@
+"""Quarantine what the current mark gives up, and delete what has been in quarantine long enough.
+
+Runs every quarter of an hour on its own timetable and trusts no event. It deletes committed
+checkpoints, and only those that the gate lets go, judged twice: before quarantine and again before
+deletion. Each deletion leaves a tombstone. A backfilled run does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
+
+
+@dag(
+    schedule=CronTriggerTimetable("*/15 * * * *", timezone="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["lastgood"],
+)
+def sweep_quarantine() -> None:
+    @task
+    def projects() -> list[str]:
+        from lastgood.flows import scheduled
+
+        backfilled = get_current_context()["dag_run"].run_type == "backfill"
+        return [] if backfilled else scheduled.project_names()
+
+    @task(pool="lastgood_deleting", retries=2)
+    def sweep(project: str) -> dict[str, Any]:
+        from lastgood.flows import scheduled
+
+        return dict(scheduled.sweep(project))
+
+    sweep.expand(project=projects())
+
+
+sweep_quarantine()
