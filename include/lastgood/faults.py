@@ -39,7 +39,11 @@ CLEANUP_POINTS = (
     "cleanup.after-objects",
     "cleanup.after-proof",
 )
-POINTS = COMMIT_POINTS + SWEEP_POINTS + CLEANUP_POINTS
+UNDO_POINTS = (
+    "undo.after-decision",
+    "undo.after-store",
+)
+POINTS = COMMIT_POINTS + SWEEP_POINTS + CLEANUP_POINTS + UNDO_POINTS
 """Every point of the code. A test walks over all of them."""
 
 

@@ -1,0 +1,149 @@
+"""Quarantine: what lies there, undoing it, and making the stores follow what was decided.
+
+The decision is a transaction; the store follows afterwards, one process at a time for each copy. A
+crash between the two leaves a copy that the next sweep finds and carries out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from lastgood import errors
+from lastgood.catalog import copies, locks, projects
+from lastgood.catalog.copies import Copy, CopyObject, State
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.faults import point
+from lastgood.flows import control_keys
+from lastgood.rules.layout import manifest_key, marker_key, object_key
+from lastgood.rules.names import CheckpointId
+from lastgood.rules.policy import Policy
+from lastgood.stores.base import Key, Prefix, StoredObject, StoreError
+from lastgood.stores.open import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A copy in quarantine; its bytes are not deleted before `deletable_at`."""
+
+    copy: Copy
+    deletable_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What stores were made to follow, and what failed, by copy id."""
+
+    carried_out: tuple[int, ...]
+    failed: dict[int, str]
+
+
+def listed(catalog: Catalog, project: str) -> list[Quarantined]:
+    """The project's copies in quarantine, by stage and oldest checkpoint first."""
+    with catalog.transaction() as tx:
+        policy = Policy.parse(projects.current_policy(tx, project).document, where=project)
+        found = copies.in_state(tx, project, State.QUARANTINED)
+    return [Quarantined(copy, copy.state_at + policy.quarantine.grace) for copy in found]
+
+
+def undo(
+    catalog: Catalog, stores: Stores, checkpoint: CheckpointId, *, because: str, actor: str
+) -> list[Copy]:
+    """Take a checkpoint's quarantined copies back; answers them as they stand then.
+
+    Works until the intent to delete is recorded: CopyGone after it, CopyState if nothing of it is in
+    quarantine. If the store cannot follow now (StoreError), the next sweep carries it out.
+    """
+    control_keys.guard(catalog, stores, checkpoint.project)
+    with catalog.transaction() as tx:
+        found = copies.of_checkpoint(tx, checkpoint)
+        locks.project_shared(tx, checkpoint.project)
+        locks.stages(tx, [found[0].stage_id])
+        locks.copies(tx, [copy.copy_id for copy in found])
+        back = take_back(tx, copies.of_checkpoint(tx, checkpoint), actor=actor, reason=because)
+        if not back:
+            _refuse(copies.of_checkpoint(tx, checkpoint))
+    point("undo.after-decision")
+    shown = finish_undo(catalog, stores, checkpoint.project, back)
+    publish(catalog, stores, checkpoint.project, {copy.stage_id for copy in shown})
+    return shown
+
+
+def take_back(tx: Transaction, found: Sequence[Copy], *, actor: str, reason: str) -> list[int]:
+    """Decide that the quarantined ones of these locked copies are present again; answers their ids."""
+    back = [copy for copy in found if copy.state is State.QUARANTINED]
+    for copy in back:
+        copies.transition(tx, copy, State.PRESENT, actor=actor, reason=reason)
+    return [copy.copy_id for copy in back]
+
+
+def finish_undo(
+    catalog: Catalog, stores: Stores, project: str, copy_ids: Sequence[int]
+) -> list[Copy]:
+    """Make the stores follow an undo; answers the copies as they stand then. Raises StoreError."""
+    with catalog.transaction() as tx:
+        rows = [copies.get(tx, project, copy_id) for copy_id in copy_ids]
+    return [carry_out(catalog, stores, copy) for copy in rows]
+
+
+def publish(catalog: Catalog, stores: Stores, project: str, stage_ids: Iterable[int]) -> None:
+    """Write the newest event of each stage into the project's stores, before a change is answered."""
+    with catalog.transaction() as tx:
+        names = projects.stores_of(tx, project)
+    for stage_id in sorted(set(stage_ids)):
+        control_keys.publish(catalog, [stores[name] for name in names], project, stage_id)
+
+
+def follow(catalog: Catalog, stores: Stores, project: str) -> Followed:
+    """Make the stores follow every decision that a crash, or a store out of reach, left undone."""
+    with catalog.transaction() as tx:
+        waiting = copies.not_carried_out(tx, project)
+    done: list[int] = []
+    failed: dict[int, str] = {}
+    for copy in waiting:
+        try:
+            carry_out(catalog, stores, copy)
+            done.append(copy.copy_id)
+        except StoreError as error:
+            failed[copy.copy_id] = str(error)
+    return Followed(tuple(done), failed)
+
+
+def carry_out(catalog: Catalog, stores: Stores, copy: Copy) -> Copy:
+    """Hide or show a copy in its store, as its state says when its turn has come; answers the copy
+    as the store then follows it. Repeating it changes nothing. Raises StoreError."""
+    store = stores[copy.store]
+    with catalog.transaction() as tx:
+        locks.carrying_out(tx, copy.prefix)
+        copy = copies.get(tx, copy.project, copy.copy_id)
+        if copy.carried_out >= copy.transition or copy.state in copies.GONE:
+            return copy
+        objects = stored_objects(copy, copies.objects(tx, copy.project, copy.copy_id))
+        if copy.state is State.QUARANTINED:
+            store.quarantine(Prefix(copy.prefix), objects)
+        else:
+            store.unquarantine(Prefix(copy.prefix), objects)
+        copies.carried_out(tx, copy)
+    return copy
+
+
+def stored_objects(copy: Copy, objects: Sequence[CopyObject]) -> list[StoredObject]:
+    """What a copy consists of in its store: the marker first, the manifest last."""
+    return [
+        StoredObject(Key(marker_key(copy.prefix)), 0),
+        *(
+            StoredObject(
+                Key(object_key(copy.prefix, one.path)), one.size_bytes, version_id=one.version_id
+            )
+            for one in objects
+        ),
+        StoredObject(Key(manifest_key(copy.prefix)), 0),
+    ]
+
+
+def _refuse(found: Sequence[Copy]) -> None:
+    """Nothing was in quarantine: say what there is instead, the gone ones first."""
+    copy = next((copy for copy in found if copy.state in copies.GONE), found[0])
+    copies.require(copy, State.QUARANTINED, action="undo")
+    raise errors.NotFound(what="copy", name=str(copy.checkpoint))
