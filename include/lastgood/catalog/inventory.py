@@ -39,16 +39,20 @@ class ExpectedObject:
 class OwnedPrefix:
     """A prefix that one attempt, or one stage's control keys, owns. No two of them overlap.
 
-    `owner` is `copy` (its `state` a copy's), `attempt` (its `state` an attempt's, or `incomplete`
-    for one whose lease ran out) or `stage` (then `generation` and `event` are its newest).
+    A stage's has neither `attempt` nor `copy` state, but its newest `generation` and `event`.
     """
 
     prefix: str
-    owner: str
-    state: str
     project: str
-    generation: int = 0
-    event: int = 0
+    attempt: str | None
+    copy: str | None
+    lease_live: bool
+    generation: int
+    event: int
+
+    @property
+    def is_stage(self) -> bool:
+        return self.attempt is None
 
 
 def expected_objects(tx: Transaction, store: str, *, below: str = "") -> Iterator[ExpectedObject]:
@@ -90,24 +94,20 @@ def owned_prefixes(tx: Transaction, store: str, *, below: str = "") -> Iterator[
         tx,
         "owned_prefixes",
         """
-        SELECT prefix, owner, state, project, generation, event FROM (
-          SELECT a.prefix, CASE WHEN c.copy_id IS NULL THEN 'attempt' ELSE 'copy' END AS owner,
-                 CASE WHEN c.copy_id IS NOT NULL THEN c.state
-                      WHEN a.state = 'aborting' THEN 'incomplete'
-                      WHEN a.state = 'open' AND a.lease_expires_at <= catalog_clock()
-                      THEN 'incomplete' ELSE a.state END AS state,
-                 a.project, 0 AS generation, 0 AS event
+        SELECT prefix, project, attempt, copy, lease_live, generation, event FROM (
+          SELECT a.prefix, a.project, a.state AS attempt, c.state AS copy,
+                 a.lease_expires_at > catalog_clock() AS lease_live, 0 AS generation, 0 AS event
             FROM attempts AS a
             LEFT JOIN copies AS c ON c.store = a.store AND c.prefix = a.prefix
            WHERE a.store = %(store)s
           UNION ALL
-          SELECT c.prefix, 'copy', c.state, c.project, 0, 0
+          SELECT c.prefix, c.project, 'committed', c.state, false, 0, 0
             FROM copies AS c
            WHERE c.store = %(store)s AND NOT EXISTS (
                    SELECT 1 FROM attempts AS a WHERE a.store = c.store AND a.prefix = c.prefix)
           UNION ALL
-          SELECT %(control)s || concat_ws('/', project, workload, stage) || '/', 'stage', 'control',
-                 project, generation, last_event
+          SELECT %(control)s || concat_ws('/', project, workload, stage) || '/', project,
+                 NULL, NULL, false, generation, last_event
             FROM stages
         ) AS owned
         WHERE starts_with(prefix, %(below)s)

@@ -13,9 +13,9 @@ from datetime import datetime
 from lastgood.catalog import history, inventory
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.flows.inventory_accounts import Account, account_of
-from lastgood.flows.inventory_lines import Line
 from lastgood.flows.inventory_merge import Cause, Owners, merge, merge_uploads
 from lastgood.flows.inventory_tally import Amount, Difference, Place, Tally
+from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import Listing, Prefix, Store, StoredObject, StoreError, Usage
 
 Progress = Callable[[str, int], None]
@@ -66,7 +66,7 @@ def take(
         before = None if number == 1 else _usages(store, accounts_for)
         taken = _one_pass(catalog, store, accounts_for, projects, before, number, progress)
         accounts = [taken.whole, *taken.by_project.values()]
-        if all(one.gap_bytes == 0 and one.unlisted_bytes == 0 for one in accounts):
+        if all(one.is_exact for one in accounts):
             break
     return taken
 

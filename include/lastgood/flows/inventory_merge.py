@@ -14,12 +14,14 @@ from itertools import groupby
 from operator import attrgetter
 
 from lastgood.catalog.inventory import ExpectedObject, OwnedPrefix
-from lastgood.flows.inventory_lines import Line
+from lastgood.rules.byte_equation import AttemptState, CopyState, KeyFacts, Line, classify
 from lastgood.rules.layout import (
     CHECKPOINTS_PREFIX,
     CONTROL_PREFIX,
+    AttemptKey,
     ControlKey,
     ControlKind,
+    manifest_key,
     parse_key,
 )
 from lastgood.stores.base import PendingUpload, StoredObject
@@ -70,18 +72,6 @@ class Absence:
     detail: str = ""
 
 
-_ATTEMPT_LINES = {
-    "open": Line.OPEN,
-    "sealed": Line.SEALED,
-    "failed": Line.FAILED_EVIDENCE,
-    "incomplete": Line.INCOMPLETE,
-    "committed": Line.SEALED,  # committed to another store: this one's bytes are not a copy yet
-}
-_COPY_LINES = {
-    "present": Line.COMMITTED,
-    "quarantined": Line.QUARANTINED,
-    "deleting": Line.QUARANTINED,
-}
 _HIDDEN_STATES = ("quarantined", "deleting")
 
 
@@ -93,6 +83,7 @@ class Owners:
         self._current: OwnedPrefix | None = None
         self._next = next(self._coming, None)
         self._projects = projects
+        self._belonging: _Belonging | None = None
 
     def of(self, key: str) -> OwnedPrefix | None:
         """The owner of `key`, or None."""
@@ -102,13 +93,72 @@ class Owners:
             return self._current
         return None
 
-    def project_of(self, key: str) -> str:
+    def belongs(self, key: str) -> _Belonging:
+        """Where `key` belongs."""
+        owner = self.of(key)
+        if owner is None:
+            return _Belonging(self._project_of(key), unit_of(key), None, None)
+        if self._belonging is None or self._belonging.owner is not owner:
+            attempt_key = None if owner.is_stage else parse_key(manifest_key(owner.prefix))
+            self._belonging = _Belonging(owner.project, owner.prefix, owner, attempt_key)
+        return self._belonging
+
+    def _project_of(self, key: str) -> str:
         """The project whose part of the store `key` lies in, or SHARED."""
         for folder in (CHECKPOINTS_PREFIX, f"{CONTROL_PREFIX}stages/"):
             if key.startswith(folder):
                 project = key[len(folder) :].partition("/")[0]
                 return project if project in self._projects else SHARED
         return SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class _Belonging:
+    """The project, the unit and, where there is one, the owner of a key; `attempt_key` is any key
+    of the attempt that owns it."""
+
+    project: str
+    unit: str
+    owner: OwnedPrefix | None
+    attempt_key: AttemptKey | ControlKey | None
+
+    def facts(
+        self,
+        key: str,
+        *,
+        item: StoredObject | None = None,
+        expected: bool = False,
+        pending_upload: bool = False,
+    ) -> KeyFacts:
+        """What the rules ask for to put these bytes into a line. Every key below an attempt's
+        prefix is the attempt's, also one that no builder of keys would make."""
+        if self.owner is None or self.owner.is_stage:
+            parsed = parse_key(key)
+            known = isinstance(parsed, ControlKey) and self._knows(parsed)
+            return KeyFacts(
+                parsed if known else None,
+                is_latest=item is None or item.is_latest,
+                is_delete_marker=item is not None and item.is_delete_marker,
+            )
+        assert self.owner.attempt is not None
+        return KeyFacts(
+            self.attempt_key,
+            attempt=AttemptState(self.owner.attempt),
+            copy=None if self.owner.copy is None else CopyState(self.owner.copy),
+            expected=expected,
+            lease_live=self.owner.lease_live,
+            is_latest=item is None or item.is_latest,
+            is_delete_marker=item is not None and item.is_delete_marker,
+            pending_upload=pending_upload,
+        )
+
+    def _knows(self, key: ControlKey) -> bool:
+        if key.kind in (ControlKind.CATALOG, ControlKind.INCARNATION):
+            return True
+        if self.owner is None or key.number is None:
+            return False
+        is_generation = key.kind is ControlKind.GENERATION
+        return key.number <= (self.owner.generation if is_generation else self.owner.event)
 
 
 def merge(
@@ -135,13 +185,10 @@ def merge(
         awaited = next(coming, None)
 
 
-def _absent(wanted: ExpectedObject, owners: Owners, detail: str = "") -> Iterator[Absence]:
-    if wanted.copy_state == "deleting":
-        return
-    owner = owners.of(wanted.key)
-    unit = owner.prefix if owner else unit_of(wanted.key)
-    project = owner.project if owner else owners.project_of(wanted.key)
-    yield Absence(project, wanted.size_bytes, wanted.key, unit, Cause.MISSING, detail)
+def _absent(wanted: ExpectedObject, owners: Owners) -> Iterator[Absence]:
+    if wanted.copy_state != "deleting":
+        place = owners.belongs(wanted.key)
+        yield Absence(place.project, wanted.size_bytes, wanted.key, place.unit, Cause.MISSING)
 
 
 def _same_key(
@@ -152,16 +199,16 @@ def _same_key(
     hides: bool,
 ) -> Iterator[Entry | Absence]:
     found = None if wanted is None else _match(wanted, group)
-    owner = owners.of(key)
+    place = owners.belongs(key)
     if wanted is not None:
         if found is None:
             yield from _absent(wanted, owners)
         else:
-            yield from _expected(wanted, found, owner, hides)
+            yield from _expected(wanted, found, place, hides)
     for index, item in enumerate(group):
         if item is not found:
             is_repeat = found is not None or any(_is_current(one) for one in group[:index])
-            yield _unexpected(item, owner, owners, is_repeat=is_repeat)
+            yield _unexpected(item, place, is_repeat=is_repeat)
 
 
 def _match(wanted: ExpectedObject, group: list[StoredObject]) -> StoredObject | None:
@@ -180,78 +227,60 @@ def _is_current(item: StoredObject) -> bool:
 
 
 def _expected(
-    wanted: ExpectedObject, found: StoredObject, owner: OwnedPrefix | None, hides: bool
+    wanted: ExpectedObject, found: StoredObject, place: _Belonging, hides: bool
 ) -> Iterator[Entry | Absence]:
-    unit = owner.prefix if owner else unit_of(wanted.key)
-    project = owner.project if owner else SHARED
-    if found.size_bytes != wanted.size_bytes and wanted.copy_state != "deleting":
-        detail = f"{found.size_bytes} bytes, not {wanted.size_bytes}"
-        cause = Cause.SIZE_DIFFERS
-        yield Absence(project, wanted.size_bytes, wanted.key, unit, cause, detail)
-        yield Entry(project, Line.UNEXPLAINED, found.size_bytes, wanted.key, unit, cause, detail)
-        return
-    line = _COPY_LINES[wanted.copy_state]
-    should_hide = hides and wanted.copy_state in _HIDDEN_STATES
-    if found.hidden != should_hide and wanted.copy_state != "deleting":
-        detail = f"{wanted.copy_state}, but {'hidden' if found.hidden else 'readable'}"
-        yield Entry(project, line, found.size_bytes, wanted.key, unit, Cause.MISPLACED, detail)
-        return
-    yield Entry(project, line, found.size_bytes, wanted.key, unit)
+    key, size_bytes, state = wanted.key, found.size_bytes, wanted.copy_state
+    is_whole = size_bytes == wanted.size_bytes or state == "deleting"
+    line = classify(place.facts(key, item=found, expected=is_whole))
+    cause, detail = None, ""
+    if not is_whole:
+        cause, detail = Cause.SIZE_DIFFERS, f"{size_bytes} bytes, not {wanted.size_bytes}"
+        yield Absence(place.project, wanted.size_bytes, key, place.unit, cause, detail)
+    elif state != "deleting" and found.hidden != (hides and state in _HIDDEN_STATES):
+        where = "hidden" if found.hidden else "readable"
+        cause, detail = Cause.MISPLACED, f"{state}, but {where}"
+    elif line is Line.NONCURRENT:
+        cause, detail = Cause.MISPLACED, "another version lies over it"
+    yield Entry(place.project, line, size_bytes, key, place.unit, cause, detail)
 
 
-def _unexpected(
-    item: StoredObject, owner: OwnedPrefix | None, owners: Owners, *, is_repeat: bool
-) -> Entry:
+def _unexpected(item: StoredObject, place: _Belonging, *, is_repeat: bool) -> Entry:
     """A listed object that no copy's record means."""
-    key = item.key
-    unit = owner.prefix if owner else unit_of(key)
-    project = owner.project if owner else owners.project_of(key)
-    line, cause, detail = Line.UNEXPLAINED, Cause.UNTRACKED, ""
+    line = classify(place.facts(item.key, item=item))
+    cause, detail = None, ""
     if item.foreign is not None:
-        cause, detail = Cause.FOREIGN, item.foreign
-    elif item.is_delete_marker or not item.is_latest:
-        return Entry(project, Line.NONCURRENT, item.size_bytes, key, unit)
-    elif owner is not None and owner.owner == "attempt" and owner.state in _ATTEMPT_LINES:
-        return Entry(project, _ATTEMPT_LINES[owner.state], item.size_bytes, key, unit)
-    elif is_repeat:
-        cause, detail = Cause.DUPLICATE, "hidden" if item.hidden else "readable"
-    elif isinstance(parsed := parse_key(key), ControlKey):
-        if _is_known_control(parsed, owner):
-            return Entry(project, Line.CONTROL, item.size_bytes, key, unit)
-        cause = Cause.UNKNOWN_CONTROL
-    elif owner is not None and owner.state in ("closed", "deleted", "deleting"):
-        cause, detail = Cause.LEFT_BEHIND, owner.state
-    return Entry(project, line, item.size_bytes, key, unit, cause, detail)
+        line, cause, detail = Line.UNEXPLAINED, Cause.FOREIGN, item.foreign
+    elif line is Line.UNEXPLAINED:
+        cause, detail = _why_unexplained(item, place, is_repeat=is_repeat)
+    return Entry(place.project, line, item.size_bytes, item.key, place.unit, cause, detail)
 
 
-def _is_known_control(key: ControlKey, owner: OwnedPrefix | None) -> bool:
-    if key.kind in (ControlKind.CATALOG, ControlKind.INCARNATION):
-        return True
-    if owner is None or owner.owner != "stage" or key.number is None:
-        return False
-    newest = owner.generation if key.kind is ControlKind.GENERATION else owner.event
-    return key.number <= newest
+def _why_unexplained(
+    item: StoredObject, place: _Belonging, *, is_repeat: bool
+) -> tuple[Cause, str]:
+    if is_repeat:
+        return Cause.DUPLICATE, "hidden" if item.hidden else "readable"
+    if isinstance(parse_key(item.key), ControlKey):
+        return Cause.UNKNOWN_CONTROL, ""
+    if place.owner is not None:
+        if place.owner.attempt == "closed":
+            return Cause.LEFT_BEHIND, "the attempt is closed"
+        if place.owner.copy in ("deleting", "deleted"):
+            return Cause.LEFT_BEHIND, f"the copy is {place.owner.copy}"
+    return Cause.UNTRACKED, ""
 
 
 def merge_uploads(pending: Iterable[PendingUpload], owners: Owners) -> Iterator[Entry]:
     """One Entry for each pending upload, with the bytes of its parts."""
     for upload in pending:
-        owner = owners.of(upload.key)
-        project = owner.project if owner else owners.project_of(upload.key)
-        unit = owner.prefix if owner else unit_of(upload.key)
-        if owner is not None and owner.owner == "attempt" and owner.state in _ATTEMPT_LINES:
-            line = _ATTEMPT_LINES[owner.state]
-            yield Entry(project, line, upload.part_bytes_held, upload.key, unit)
-            continue
-        yield Entry(
-            project,
-            Line.UNEXPLAINED,
-            upload.part_bytes_held,
-            upload.key,
-            unit,
-            Cause.UNKNOWN_UPLOAD,
-            f"upload {upload.upload_id}, {upload.parts} parts",
-        )
+        place = owners.belongs(upload.key)
+        line = classify(place.facts(upload.key, pending_upload=True))
+        cause, detail = None, ""
+        if line not in (Line.OPEN, Line.SEALED, Line.FAILED_EVIDENCE, Line.INCOMPLETE):
+            line, cause = Line.UNEXPLAINED, Cause.UNKNOWN_UPLOAD
+            detail = f"upload {upload.upload_id}, {upload.parts} parts"
+        size_bytes = upload.part_bytes_held
+        yield Entry(place.project, line, size_bytes, upload.key, place.unit, cause, detail)
 
 
 def unit_of(key: str) -> str:
