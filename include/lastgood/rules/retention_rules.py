@@ -30,12 +30,13 @@ class Level(StrEnum):
     FORMAT = "format"
     RESTORE = "restore"
 
-    def reaches(self, other: Level) -> bool:
-        """Whether a proof of this level is one of the other level, too."""
-        return _LADDER.index(self) >= _LADDER.index(other)
+    @property
+    def at_least(self) -> tuple[Level, ...]:
+        """The levels whose proof is one of this level, too: itself and all stronger ones."""
+        return _AT_LEAST[self]
 
 
-_LADDER = tuple(Level)
+_AT_LEAST = {level: tuple(Level)[number:] for number, level in enumerate(Level)}
 
 
 class ReceiptVerdict(StrEnum):
@@ -77,7 +78,7 @@ class Candidate:
     @property
     def qualifies(self) -> bool:
         """May take a slot of a role. A quarantined copy may: then it must not be deleted."""
-        return self.exists and not self.failed
+        return (self.present or self.quarantined) and not self.failed
 
     @property
     def proven(self) -> bool:
@@ -86,10 +87,7 @@ class Candidate:
 
     def passes(self, level: Level) -> bool:
         """The latest verdict at this level, or at a stronger one, is a pass."""
-        return any(
-            verdict is ReceiptVerdict.PASS and reached.reaches(level)
-            for reached, verdict in self.receipts.items()
-        )
+        return any(self.receipts.get(reached) is ReceiptVerdict.PASS for reached in level.at_least)
 
 
 History = Sequence[Candidate]
