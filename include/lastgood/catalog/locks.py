@@ -69,3 +69,10 @@ def capacity(tx: Transaction, project: str, store: str) -> None:
         "SELECT 1 FROM capacity_counters WHERE project = %s AND store = %s FOR UPDATE",
         (project, store),
     )
+
+
+def store_capacity(tx: Transaction, store: str) -> None:
+    """For admission, which looks at what every project has in the store."""
+    tx.execute(
+        "SELECT 1 FROM capacity_counters WHERE store = %s ORDER BY project FOR UPDATE", (store,)
+    )
