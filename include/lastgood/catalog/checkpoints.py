@@ -109,11 +109,13 @@ def count(tx: Transaction, stage: Stage) -> int:
 
 
 def readable_copy(tx: Transaction, checkpoint: Checkpoint) -> ReadableCopy | None:
-    """A present copy whose newest conclusive receipt is no failure; None if there is none."""
+    """A present copy, also in its store, whose newest conclusive receipt is no failure; or None."""
     row = tx.execute(
         """
         SELECT c.copy_id, c.store, c.prefix FROM copies c
          WHERE c.checkpoint_id = %s AND c.state = 'present'
+           AND c.carried_out >= (SELECT max(t.number) FROM copy_transitions t
+                                  WHERE t.copy_id = c.copy_id)
            AND coalesce((SELECT r.verdict FROM receipts r
                           WHERE r.copy_id = c.copy_id AND r.verdict <> 'inconclusive'
                           ORDER BY r.number DESC LIMIT 1), 'pass') <> 'fail'
@@ -125,7 +127,7 @@ def readable_copy(tx: Transaction, checkpoint: Checkpoint) -> ReadableCopy | Non
 
 
 def copy_states(tx: Transaction, checkpoint: Checkpoint) -> dict[str, str]:
-    """The state of each copy by store, and `failed validation` where that is why it is not read."""
+    """The state of each copy by store; `damaged` is a present one that failed validation."""
     rows = tx.execute(
         """
         SELECT c.store, CASE WHEN c.state = 'present' AND (
@@ -275,3 +277,11 @@ def reset_pointer(
             ),
         )
     return None if before is None else (before.generation, before.sequence)
+
+
+def at(tx: Transaction, stage: Stage, position: tuple[int, int]) -> Checkpoint:
+    """The checkpoint at (generation, sequence) of a stage. Raises NotFound."""
+    found = find(tx, CheckpointId.of(stage.name, *position))
+    if found is None:
+        raise NotFound(what="checkpoint", name=f"{stage.name}/{position[0]}.{position[1]}")
+    return found

@@ -69,6 +69,13 @@ def publish(
             _put(store, key, _content(ours, facts or {}))
 
 
+def stores_for(catalog: Catalog, stores: Stores, project: str, *others: str) -> list[Store]:
+    """Where a project's control keys go: its own store, and others that a change touched."""
+    with catalog.transaction() as tx:
+        own = projects.get(tx, project).store
+    return [stores[name] for name in dict.fromkeys((own, *others))]
+
+
 def guard(
     catalog: Catalog, stores: Stores, project: str | None = None, checked: set[str] | None = None
 ) -> None:
