@@ -11,7 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from lastgood.catalog import copies, history, holds, marks, projects, references, stage_history
+from lastgood.catalog import (
+    clock,
+    copies,
+    history,
+    holds,
+    marks,
+    projects,
+    references,
+    stage_history,
+)
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.marks import MarkCandidate
@@ -158,8 +167,14 @@ class _Gathering:
             prerequisite_met=self._prerequisite(candidate, newer_passed),
             floor_kept=self._floor_kept(),
             catalog_current=_fresh(self.evidence.catalog_current, self.evidence.at, self.now),
-            clock_sane=_fresh(self.evidence.clock_sane, self.evidence.at, self.now),
+            clock_sane=self._clock_sane(),
         )
+
+    def _clock_sane(self) -> Fact:
+        waiting = clock.unaccepted(self.tx)
+        if waiting:
+            return Fact.of(False, f"jump {waiting[0].jump_id} waits for an operator's word")
+        return _fresh(self.evidence.clock_sane, self.evidence.at, self.now)
 
     def _newer(self) -> tuple[Fact, Fact]:
         """Of the newer checkpoints with a pass that is fresh enough, the newest one seen in its store

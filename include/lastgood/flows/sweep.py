@@ -1,0 +1,359 @@
+"""Sweep: candidates go through the gate to quarantine, and after the grace period to deletion.
+
+A plan is a value: printed, it is the dry run. What it names is judged again, one copy at a time, inside
+the transaction that records the step; what a crash left undone is finished first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lastgood import errors
+from lastgood.catalog import capacity, copies, history, locks, marks, projects, tombstones
+from lastgood.catalog.copies import Copy, State
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.gate_facts import Evidence
+from lastgood.catalog.marks import Mark
+from lastgood.catalog.projects import PolicyVersion
+from lastgood.faults import point
+from lastgood.flows import control_keys, deletion, lapses, quarantine, sane_clock
+from lastgood.flows.gate import Judged, Lookout, judge_copy
+from lastgood.rules.gate import Truth, Verdict
+from lastgood.rules.policy import Policy
+from lastgood.rules.quantities import rough_size
+from lastgood.stores.base import StoreError
+from lastgood.stores.open import Stores
+
+__all__ = ["Plan", "execute", "judge_copy", "plan", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a sweep would take to the gate, under one mark. `stop` says why it must not run unless an
+    operator approves it."""
+
+    project: str
+    mark_id: int | None
+    finish: tuple[Copy, ...]  # deletions under way
+    delete: tuple[Copy, ...]  # in quarantine for longer than the grace
+    quarantine: tuple[Copy, ...]
+    take_back: tuple[Copy, ...]  # in quarantine, and no candidate any more
+    stop: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "project": self.project,
+            "mark": self.mark_id,
+            "stop": self.stop,
+            **{
+                step: [str(copy.checkpoint) for copy in getattr(self, step)]
+                for step in ("finish", "delete", "quarantine", "take_back")
+            },
+        }
+
+    def __str__(self) -> str:
+        lines = [f"sweep of {self.project} under mark {self.mark_id}"]
+        for step in ("finish", "delete", "quarantine", "take_back"):
+            found: Sequence[Copy] = getattr(self, step)
+            size = rough_size(sum(copy.stored_bytes for copy in found))
+            lines.append(f"{step.replace('_', ' ')}: {len(found)} copies, {size}")
+            lines += [f"  {copy.checkpoint} in {copy.store}" for copy in found]
+        return "\n".join(lines + ([f"stopped: {self.stop}"] if self.stop else []))
+
+
+@dataclass(slots=True)
+class _Told:
+    """The summary in the making."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    kept: dict[str, str] = field(default_factory=dict)
+    alerts: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    freed_bytes: int = 0
+
+    def stays(self, copy: Copy, verdict: Verdict) -> None:
+        self.counts["kept"] += 1
+        self.kept[str(copy.checkpoint)] = str(verdict)
+        if verdict.alert:
+            self.alerts[str(copy.checkpoint)] = str(verdict)
+
+    def to_json(self, plan: Plan) -> dict[str, Any]:
+        steps = ("quarantined", "taken_back", "deleted", "kept", "carried_out")
+        return {
+            "project": plan.project,
+            "mark": plan.mark_id,
+            **{step: self.counts[step] for step in steps},
+            "freed_bytes": self.freed_bytes,
+            "reasons": self.kept,
+            "alerts": self.alerts,
+            "failed": self.failed,
+            "stop": plan.stop,
+        }
+
+
+def run(
+    catalog: Catalog, stores: Stores, project: str, actor: str, *, approved: bool = False
+) -> dict[str, Any]:
+    """Sweep a project under its newest live mark; answers what was done, by counts and reasons.
+
+    Refuses whole (and changes nothing) with CatalogBehind, ForeignCatalog or ClockJump. Where the plan
+    must be approved, or a store failed, everything else is done and the summary says so (`stop`,
+    `failed`).
+    """
+    sane_clock.require(catalog)
+    control_keys.guard(catalog, stores, project)
+    lapses.observe(catalog, project)
+    return execute(catalog, stores, plan(catalog, project), actor, approved=approved)
+
+
+def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
+    """What a sweep would do now. Under no mark at all it only finishes deletions. Raises NotFound, and
+    MarkNotSweepable for a mark that is not the newest live one, not of the policy in force, or old."""
+    with catalog.transaction() as tx:
+        version = projects.current_policy(tx, project)
+        policy = Policy.parse(version.document, where=version.policy)
+        mark = marks.newest(tx, project) if mark_id is None else marks.get(tx, project, mark_id)
+        if mark is not None:
+            _require_sweepable(tx, mark, version, policy)
+        candidates = (
+            {each.copy_id for each in marks.candidates(tx, project, mark.mark_id)}
+            if mark
+            else set[int]()
+        )
+        present = copies.in_state(tx, project, State.PRESENT)
+        hidden = copies.in_state(tx, project, State.QUARANTINED)
+        deleting = copies.in_state(tx, project, State.DELETING)
+        due = history.now(tx) - policy.quarantine.grace
+    sweepable = mark is not None
+    taking = [copy for copy in present if copy.copy_id in candidates]
+    going = [copy for copy in hidden if copy.copy_id in candidates and copy.state_at <= due]
+    return Plan(
+        project=project,
+        mark_id=mark.mark_id if mark else None,
+        finish=tuple(deleting),
+        delete=tuple(going),
+        quarantine=tuple(taking),
+        take_back=tuple(copy for copy in hidden if sweepable and copy.copy_id not in candidates),
+        stop=_stop(policy, taking, going, len(present) + len(hidden)),
+    )
+
+
+def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, policy: Policy) -> None:
+    newest = marks.newest(tx, mark.project)
+    age = history.now(tx) - mark.at
+    reason = None
+    if mark.kind != "live":
+        reason = f"it is a {mark.kind} one, and only a live mark may delete"
+    elif newest is None or newest.mark_id != mark.mark_id:
+        reason = "a newer live mark was made since"
+    elif mark.policy_digest != version.digest:
+        reason = (
+            f"it was made under policy {mark.policy} version {mark.policy_version}, which is no"
+        )
+        reason += f" more in force; mark again under {version.policy} version {version.version}"
+    elif age > policy.gate.mark_max_age:
+        reason = f"it is as of {mark.at.isoformat()}, longer ago than gate.mark_max_age; mark again"
+    if reason is not None:
+        raise errors.MarkNotSweepable(mark=mark.mark_id, reason=reason)
+
+
+def _stop(
+    policy: Policy, taking: Sequence[Copy], going: Sequence[Copy], existing: int
+) -> str | None:
+    """Why the plan asks for approval: it takes too large a share, or too many bytes."""
+    rules = policy.quarantine
+    if rules.stops_at(len(taking), existing):
+        return (
+            f"it would take {len(taking)} of {existing} copies, more than quarantine.share_guard"
+            " allows; look at the mark, then approve"
+        )
+    for verb, found in (("quarantine", taking), ("delete", going)):
+        size = sum(copy.stored_bytes for copy in found)
+        if rules.approve_above is not None and size > rules.approve_above:
+            return (
+                f"it would {verb} {rough_size(size)}, more than quarantine.approve_above; approve"
+            )
+    return None
+
+
+def execute(
+    catalog: Catalog, stores: Stores, plan: Plan, actor: str, *, approved: bool = False
+) -> dict[str, Any]:
+    """Do what a plan names, as far as the gate allows. Deletions under way are finished, and copies
+    taken back, even where the rest waits for approval."""
+    told = _Told()
+    lookout = Lookout(catalog, stores, plan.project)
+    followed = quarantine.follow(catalog, stores, plan.project)
+    told.counts["carried_out"] += len(followed.carried_out)
+    told.failed |= {f"copy {copy_id}": why for copy_id, why in followed.failed.items()}
+    sweeping = _Sweeping(catalog, stores, plan, actor, lookout, told)
+    sweeping.each(plan.finish, sweeping.finish)
+    sweeping.each(plan.take_back, sweeping.take_back)
+    if plan.stop is None or approved:
+        sweeping.each(plan.delete, sweeping.delete)
+        sweeping.each(reversed(plan.quarantine), sweeping.quarantine)
+    return told.to_json(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweeping:
+    catalog: Catalog
+    stores: Stores
+    plan: Plan
+    actor: str
+    lookout: Lookout
+    told: _Told
+    broken: set[str] = field(default_factory=set)  # stores that failed or refused in this run
+
+    def each(self, found: Iterable[Copy], step: Callable[[Copy], None]) -> None:
+        """Take one copy after the other; a store that fails is left alone until the next run."""
+        for copy in found:
+            if copy.store in self.broken:
+                continue
+            try:
+                step(copy)
+            except (StoreError, errors.Unavailable) as error:
+                self.broken.add(copy.store)
+                self.told.failed[f"{copy.checkpoint} in {copy.store}"] = str(error)
+
+    def quarantine(self, copy: Copy) -> None:
+        evidence = self.lookout.evidence_for(copy)
+        with self.catalog.transaction() as tx:
+            judged = self._judge(tx, copy, evidence)
+            if judged.copy.state is not State.PRESENT:
+                return
+            if not judged.verdict.allowed:
+                self.told.stays(judged.copy, judged.verdict)
+                return
+            copies.transition(
+                tx,
+                judged.copy,
+                State.QUARANTINED,
+                actor=self.actor,
+                reason=f"candidate of mark {self.plan.mark_id}",
+                mark_id=self.plan.mark_id,
+                facts=judged.verdict.to_json(),
+            )
+        point("sweep.after-quarantine-transaction")
+        self.told.counts["quarantined"] += 1
+        quarantine.carry_out(self.catalog, self.stores, copy)
+        point("sweep.after-quarantine")
+
+    def take_back(self, copy: Copy) -> None:
+        """The newest mark keeps it: back it comes, and no later mark finds it half gone."""
+        evidence = self.lookout.evidence_for(copy)
+        with self.catalog.transaction() as tx:
+            judged = self._judge(tx, copy, evidence)
+            undone = self._undo(tx, judged)
+        if undone:
+            quarantine.carry_out(self.catalog, self.stores, copy)
+
+    def delete(self, copy: Copy) -> None:
+        evidence = self.lookout.evidence_for(copy)
+        undone = False
+        with self.catalog.transaction() as tx:
+            judged = self._judge(tx, copy, evidence)
+            if judged.copy.state is not State.QUARANTINED:
+                return
+            if judged.verdict.allowed:
+                self._intend(tx, judged)
+            else:
+                self.told.stays(judged.copy, judged.verdict)
+                undone = self._undo(tx, judged)
+        if judged.verdict.allowed:
+            point("sweep.after-intent")
+            self.finish(judged.copy)
+        elif undone:
+            quarantine.carry_out(self.catalog, self.stores, copy)
+
+    def finish(self, copy: Copy) -> None:
+        """Remove the bytes of a copy whose deletion was intended, and prove it."""
+        with self.catalog.transaction() as lock:
+            locks.carrying_out(lock, copy.prefix)
+            copy = copies.get(lock, copy.project, copy.copy_id)
+            tombstone = tombstones.of_copy(lock, copy.project, copy.copy_id)
+            if copy.state is not State.DELETING or tombstone is None:
+                return
+            store = self.stores[copy.store]
+            removal = deletion.remove(self.catalog, store, tombstone, deletion.SWEEP)
+            self.told.freed_bytes += removal.freed_bytes
+            if removal.refused:
+                key, reason = next(iter(removal.refused.items()))
+                raise StoreError(store=copy.store, key=key, reason=f"not deleted: {reason}")
+            if not removal.gone:
+                raise StoreError(
+                    store=copy.store, key=removal.left[0], reason="it is there again; next run"
+                )
+            self._prove(copy, removal)
+        point("sweep.after-proof")
+        self.told.counts["deleted"] += 1
+
+    def _judge(self, tx: Transaction, copy: Copy, evidence: Evidence) -> Judged:
+        return judge_copy(tx, copy.project, copy.copy_id, self.plan.mark_id, evidence)
+
+    def _undo(self, tx: Transaction, judged: Judged) -> bool:
+        """Take a copy back that something is now known to keep."""
+        released = judged.verdict.facts.roles_released
+        if judged.copy.state is not State.QUARANTINED or released.truth is not Truth.FALSE:
+            return False
+        copies.transition(
+            tx,
+            judged.copy,
+            State.PRESENT,
+            actor=self.actor,
+            reason=released.evidence,
+            mark_id=self.plan.mark_id,
+            facts=judged.verdict.to_json(),
+        )
+        self.told.counts["taken_back"] += 1
+        return True
+
+    def _intend(self, tx: Transaction, judged: Judged) -> None:
+        """The point of no return: the intent with every fact, and the state, in one transaction."""
+        copy = judged.copy
+        event = copies.transition(
+            tx,
+            copy,
+            State.DELETING,
+            actor=self.actor,
+            reason=f"candidate of mark {self.plan.mark_id}, in quarantine since {copy.state_at}",
+            mark_id=self.plan.mark_id,
+            facts=judged.verdict.to_json(),
+        )
+        intent = tombstones.Intent(
+            stage_id=copy.stage_id,
+            checkpoint_id=copy.checkpoint_id,
+            copy_id=copy.copy_id,
+            attempt_id=None,
+            store=copy.store,
+            prefix=copy.prefix,
+            mark_id=self.plan.mark_id,
+            policy_digest=projects.current_policy(tx, copy.project).digest,
+            facts=judged.verdict.to_json(),
+            size_bytes=copy.stored_bytes,
+            actor=self.actor,
+        )
+        tombstones.intend(tx, intent, event)
+
+    def _prove(self, copy: Copy, removal: deletion.Removal) -> None:
+        with self.catalog.transaction() as tx:
+            locks.project_shared(tx, copy.project)
+            locks.stages(tx, [copy.stage_id])
+            locks.copies(tx, [copy.copy_id])
+            copy = copies.get(tx, copy.project, copy.copy_id)
+            tombstone = tombstones.of_copy(tx, copy.project, copy.copy_id)
+            assert tombstone is not None
+            event = copies.transition(
+                tx,
+                copy,
+                State.DELETED,
+                actor=self.actor,
+                reason="a complete listing found nothing",
+                mark_id=tombstone.mark_id,
+                facts=removal.evidence,
+            )
+            tombstones.prove(tx, tombstone, removal.evidence, at=event.recorded_at)
+            capacity.release_copy(tx, copy.project, copy.store, copy.stored_bytes)
