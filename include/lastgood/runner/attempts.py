@@ -1,0 +1,125 @@
+"""The attempts of one generation: numbered, prepared, committed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from lastgood.rules.manifest import CheckpointKind, Manifest, ResumedFrom
+from lastgood.rules.names import CheckpointId, StageId
+from lastgood.runner.checkpoint import Checkpoint
+from lastgood.runner.commit import Facts, manifest_of
+from lastgood.runner.http import Coordinator
+from lastgood.runner.stopping import Stop
+from lastgood.runner.ticket import ObjectRecord, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of prepare. The same request with the same key is the same attempt."""
+
+    step: int
+    kind: CheckpointKind
+    sizes: Mapping[str, int]  # bytes by object path
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An attempt that was prepared, or may have been, and is not committed."""
+
+    request: Request
+    sequence: int
+    idempotency_key: str
+
+
+class Attempts:
+    """Asks the coordinator for attempts, one at a time. Not for several threads at once."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        stage: StageId,
+        generation: int,
+        next_sequence: int,
+        resumed_from: ResumedFrom | None,
+        renew_every: timedelta,
+    ) -> None:
+        self._coordinator = coordinator
+        self._stage = stage
+        self._generation = generation
+        self._next_sequence = next_sequence
+        self._resumed_from = resumed_from
+        self._renew_every = renew_every
+        self._unfinished: Unfinished | None = None
+
+    def is_unfinished(self, request: Request) -> bool:
+        """Whether this very request was begun and its attempt is still of use."""
+        return self._unfinished is not None and self._unfinished.request == request
+
+    def prepare(self, request: Request, stop: Stop) -> Ticket:
+        """Have a place made for the objects. An unfinished attempt of the same request goes on."""
+        if self._unfinished is None or self._unfinished.request != request:
+            self._unfinished = Unfinished(request, self._next_sequence, str(uuid.uuid4()))
+            self._next_sequence += 1
+        answer = self._coordinator.until(stop).ask(
+            "POST", "checkpoints/prepare", self._body(self._unfinished)
+        )
+        return Ticket.from_prepared(
+            answer,
+            request.sizes,
+            url=self._coordinator.url,
+            step=request.step,
+            renew_every=self._renew_every,
+        )
+
+    def forget(self) -> None:
+        """The unfinished attempt is of no use any more; its bytes are cleaned up by the
+        coordinator."""
+        self._unfinished = None
+
+    def check(self, request: Request, objects: Sequence[ObjectRecord], facts: Facts) -> None:
+        """Refuse before any byte is sent what the manifest could not say. `objects` as far as
+        known."""
+        self._manifest(self._next_sequence, request.step, objects, facts)
+
+    def commit(
+        self, ticket: Ticket, records: Sequence[ObjectRecord], facts: Facts, stop: Stop
+    ) -> Checkpoint:
+        """Commit, and wait while the coordinator verifies. Asking again is the same request."""
+        manifest = self._manifest(ticket.sequence, ticket.step, records, facts)
+        body = {"attempt": ticket.attempt, "manifest": manifest.to_json()}
+        coordinator = self._coordinator.until(stop)
+        while True:
+            answer = coordinator.ask("POST", "checkpoints/commit", body)
+            if answer["state"] == "committed":
+                self.forget()
+                return Checkpoint.from_json(answer["latest"])
+            _wait_while_sealed(coordinator, ticket.attempt, answer)
+
+    def _manifest(
+        self, sequence: int, step: int, objects: Sequence[ObjectRecord], facts: Facts
+    ) -> Manifest:
+        checkpoint = CheckpointId.of(self._stage, self._generation, sequence)
+        return manifest_of(checkpoint, step, objects, self._resumed_from, facts)
+
+    def _body(self, attempt: Unfinished) -> dict[str, Any]:
+        return {
+            "sequence": attempt.sequence,
+            "step": attempt.request.step,
+            "kind": attempt.request.kind.value,
+            "idempotency_key": attempt.idempotency_key,
+            "objects": [
+                {"path": path, "bytes": size} for path, size in attempt.request.sizes.items()
+            ],
+        }
+
+
+def _wait_while_sealed(coordinator: Coordinator, attempt: str, accepted: Mapping[str, Any]) -> None:
+    pause = timedelta(seconds=accepted["retry_after_seconds"])
+    state = "sealed"
+    while state == "sealed":
+        coordinator.stop.wait(pause)
+        state = coordinator.ask("GET", f"checkpoints/{attempt}")["state"]

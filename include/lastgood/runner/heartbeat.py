@@ -1,0 +1,56 @@
+"""Calls repeated on a thread of their own, so that a lease outlives a long step of training."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from lastgood.errors import LastgoodError
+from lastgood.runner.retry import Transient
+
+log = logging.getLogger("lastgood.runner")
+
+
+class Heartbeat:
+    """Calls `beat` every `interval` until `close`.
+
+    A Transient failure is logged and tried again sooner; any other error is given once to
+    `on_refusal`, and the beating ends.
+    """
+
+    def __init__(
+        self,
+        beat: Callable[[], None],
+        interval: timedelta,
+        on_refusal: Callable[[LastgoodError], None],
+        *,
+        name: str,
+    ) -> None:
+        self._beat = beat
+        self._interval_seconds = interval.total_seconds()
+        self._on_refusal = on_refusal
+        self._closed = threading.Event()
+        # A daemon: a lease must not keep a process alive that has nothing else to do.
+        self._thread = threading.Thread(target=self._run, name=f"lastgood-{name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and wait for a beat that is under way."""
+        self._closed.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        pause = self._interval_seconds
+        while not self._closed.wait(pause):
+            try:
+                self._beat()
+                pause = self._interval_seconds
+            except Transient as failure:
+                log.warning("%s: %s", self._thread.name, failure)
+                pause = self._interval_seconds / 4
+            except LastgoodError as error:
+                self._on_refusal(error)
+                return

@@ -1,0 +1,99 @@
+"""A writer's lease: renewed on a thread of its own, and the first to know that it is lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from lastgood.errors import AttemptState, LastgoodError
+from lastgood.rules.names import StageId
+from lastgood.runner.heartbeat import Heartbeat
+from lastgood.runner.http import BEAT_TIMEOUT, Coordinator
+from lastgood.runner.progress import Progress
+from lastgood.runner.retry import Retry
+from lastgood.runner.stopping import Stop
+
+log = logging.getLogger("lastgood.runner")
+_RELEASE = Retry(patience=timedelta(seconds=10))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAttempt:
+    """An attempt that is renewed with the generation.
+
+    `progress` where this process sends all of its objects.
+    """
+
+    id: str
+    progress: Progress | None
+
+    def as_json(self) -> dict[str, Any]:
+        if self.progress is None:
+            return {"attempt": self.id}
+        return {"attempt": self.id, "progress": {"bytes": self.progress.done_bytes}}
+
+
+class WriterLease:
+    """The right to write a stage, until it is lost or closed."""
+
+    def __init__(
+        self, coordinator: Coordinator, stage: StageId, number: int, interval: timedelta
+    ) -> None:
+        self.lost = threading.Event()
+        self._coordinator = coordinator  # bears the generation's token
+        self._name = f"generation {number} of {stage}"
+        self._reason: LastgoodError | None = None
+        self._open: OpenAttempt | None = None
+        self._stop = Stop()
+        self._heartbeat = Heartbeat(self._beat, interval, self._lose, name=f"generation-{number}")
+
+    def check(self) -> None:
+        """Raise why the lease is lost, if it is."""
+        if self._reason is not None:
+            raise self._reason
+
+    def new_stop(self) -> Stop:
+        """The Stop of the next piece of work: requested when the lease is lost."""
+        self._stop = Stop()
+        self.check()  # after the assignment: a loss before it stopped only the Stop of before
+        return self._stop
+
+    def cover(self, attempt: str, progress: Progress | None = None) -> None:
+        """Renew this attempt's lease too, from the next beat on."""
+        self._open = OpenAttempt(attempt, progress)
+
+    def uncover(self) -> None:
+        """Renew the generation alone: the attempt is sealed, or over."""
+        self._open = None
+
+    def close(self) -> None:
+        """Stop renewing, and give the lease back unless it was lost."""
+        self._heartbeat.close()
+        if self.lost.is_set():
+            return
+        try:
+            self._coordinator.until(Stop(), _RELEASE).ask("DELETE", "generations/current")
+        except LastgoodError as error:
+            # It ends by itself; what was trained and saved stands.
+            log.warning("%s was not released: %s", self._name, error)
+
+    def _beat(self) -> None:
+        opened = self._open
+        try:
+            self._renew({} if opened is None else opened.as_json())
+        except AttemptState:  # it was sealed, or is over; the generation is still to be renewed
+            if self._open is opened:
+                self._open = None
+            self._renew({})
+
+    def _renew(self, body: Mapping[str, Any]) -> None:
+        self._coordinator.ask_once("POST", "heartbeats", body, timeout=BEAT_TIMEOUT)
+
+    def _lose(self, reason: LastgoodError) -> None:
+        self._reason = reason
+        self.lost.set()
+        self._stop.request(reason)

@@ -1,0 +1,125 @@
+"""Where the parts of an upload go: through the coordinator's object endpoint, or straight to a
+store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import quote
+
+from lastgood.errors import GrantExpired
+from lastgood.runner.http import API, BEAT_TIMEOUT, Coordinator, put_bytes
+from lastgood.runner.problems import RemoteProblem
+from lastgood.runner.retry import Transient
+from lastgood.runner.ticket import Slot, Ticket
+
+GRANT_BATCH = 256  # presigned URLs asked for at once, so that the last is used long before it ends
+_STORE_REFUSES = 403
+Chunks = Iterable[memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPart:
+    """A part that the store says it holds; `sha256` where the store proved it."""
+
+    size_bytes: int
+    sha256: str | None
+
+
+class PartSender(Protocol):
+    """One way to send parts. All of it may be called from many threads."""
+
+    def send(self, slot: Slot, number: int, chunks: Chunks) -> str | None:
+        """Send one part as it comes; the SHA-256 that the other end computed, or None if it says
+        none. Raises Transient where the same part may be sent again."""
+
+
+class EndpointSender:
+    """Parts by `PUT objects/…`: the coordinator hashes what it receives."""
+
+    def __init__(self, coordinator: Coordinator, ticket: Ticket) -> None:
+        self._coordinator = coordinator
+        self._base = coordinator.absolute(f"{API}/objects/{ticket.attempt}")
+        self._attempt = ticket.attempt
+
+    def send(self, slot: Slot, number: int, chunks: Chunks) -> str | None:
+        url = f"{self._base}/{quote(slot.path)}?part={number}"
+        headers = self._coordinator.authorization()
+        try:
+            answer = put_bytes(
+                self._coordinator.client, url, headers, slot.part_size(number), chunks
+            )
+        except GrantExpired as expired:
+            renew_grants(self._coordinator, self._attempt)
+            raise Transient(expired) from expired
+        received: str = answer.json()["sha256"]
+        return received
+
+
+class PresignedSender:
+    """Parts by presigned URLs. They carry no token of ours: the store never sees one."""
+
+    def __init__(self, coordinator: Coordinator, ticket: Ticket, order: Sequence[Slot]) -> None:
+        self._coordinator = coordinator
+        self._attempt = ticket.attempt
+        self._wanted = [(slot.path, n) for slot in order for n in range(1, slot.parts + 1)]
+        self._position = {part: index for index, part in enumerate(self._wanted)}
+        self._lock = threading.Lock()
+        self._granted: dict[tuple[str, int], tuple[str, Mapping[str, str]]] = {}
+
+    def send(self, slot: Slot, number: int, chunks: Chunks) -> str | None:
+        url, headers = self._grant(slot.path, number)
+        try:
+            put_bytes(self._coordinator.client, url, headers, slot.part_size(number), chunks)
+        except RemoteProblem as refused:
+            if refused.facts["http_status"] != _STORE_REFUSES:
+                raise
+            self._forget_all()
+            raise Transient(refused) from refused
+        return None
+
+    def _grant(self, path: str, number: int) -> tuple[str, Mapping[str, str]]:
+        part = path, number
+        with self._lock:
+            if part not in self._granted:
+                first = self._position[part]
+                self._granted |= self._ask(self._wanted[first : first + GRANT_BATCH])
+            return self._granted.pop(part)
+
+    def _ask(
+        self, parts: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], tuple[str, Mapping[str, str]]]:
+        numbers: dict[str, list[int]] = {}
+        for path, number in parts:
+            numbers.setdefault(path, []).append(number)
+        wanted = [{"path": path, "numbers": listed} for path, listed in numbers.items()]
+        answer = self._coordinator.ask(
+            "POST", f"checkpoints/{self._attempt}/grants", {"parts": wanted}
+        )
+        return {
+            (grant["path"], grant["number"]): (grant["url"], grant.get("headers") or {})
+            for grant in answer["urls"]
+        }
+
+    def _forget_all(self) -> None:
+        with self._lock:
+            self._granted.clear()
+
+
+def renew_grants(coordinator: Coordinator, attempt: str) -> None:
+    """Move the end of the attempt's upload grant. Raises Transient, or why it is refused."""
+    coordinator.ask_once(
+        "POST", f"checkpoints/{attempt}/grants", {"parts": []}, timeout=BEAT_TIMEOUT
+    )
+
+
+def held_parts(coordinator: Coordinator, attempt: str) -> dict[tuple[str, int], HeldPart]:
+    """What has arrived of an attempt, by object path and part number."""
+    answer = coordinator.ask("GET", f"checkpoints/{attempt}", query={"parts": "true"})
+    return {
+        (held["path"], part["number"]): HeldPart(part["bytes"], part.get("sha256"))
+        for held in answer.get("parts") or []
+        for part in held["held"]
+    }

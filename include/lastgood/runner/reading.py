@@ -1,0 +1,122 @@
+"""A reader's lease on a checkpoint: its manifest, where its objects are read, and renewal
+meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from lastgood.errors import LastgoodError
+from lastgood.rules.manifest import Manifest
+from lastgood.runner.checkpoint import Checkpoint
+from lastgood.runner.heartbeat import Heartbeat
+from lastgood.runner.http import BEAT_TIMEOUT, Coordinator
+from lastgood.runner.stopping import Stop
+
+log = logging.getLogger("lastgood.runner")
+LEASE = timedelta(minutes=15)
+RENEW_EVERY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One answer of `POST readers`."""
+
+    id: str
+    token: str
+    checkpoint: Checkpoint
+    manifest: Manifest
+    how: str
+    direct_path: str | None
+    urls: Mapping[str, str]  # by object path
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> Lease:
+        return cls(
+            id=answer["lease"],
+            token=answer["token"],
+            checkpoint=Checkpoint.from_json(answer["checkpoint"]),
+            manifest=Manifest.parse(answer["manifest"]),
+            how=answer["how"],
+            direct_path=answer.get("direct_path"),
+            urls={item["path"]: item["url"] for item in answer["objects"]},
+        )
+
+
+class Reading:
+    """A lease that is renewed until it is closed, and its URLs with it."""
+
+    def __init__(
+        self, coordinator: Coordinator, workload: str, stage: str, which: str, reader: str
+    ) -> None:
+        self._coordinator = coordinator
+        self._asked = {
+            "workload": workload,
+            "stage": stage,
+            "reader": reader,
+            "ttl_seconds": int(LEASE.total_seconds()),
+        }
+        self._lock = threading.Lock()
+        self._lease = self._acquire(which)
+        self._beat = Heartbeat(self._renew, RENEW_EVERY, coordinator.stop.request, name="reader")
+
+    @property
+    def lease(self) -> Lease:
+        return self._lease
+
+    def request_for(self, path: str) -> tuple[str, dict[str, str]]:
+        """The URL and the headers that read an object. A presigned URL gets no token of ours."""
+        lease = self._lease
+        url = self._coordinator.absolute(lease.urls[path])
+        if lease.how == "presigned":
+            return url, {}
+        return url, self._coordinator.bearing(lease.token).authorization()
+
+    def replace(self, refused_url: str, path: str) -> None:
+        """Take new URLs on a new lease: a URL ends with the lease that it was given with."""
+        with self._lock:
+            if self.request_for(path)[0] != refused_url:
+                return  # another thread did
+            old = self._lease
+            self._lease = self._acquire(old.checkpoint.position)
+            self._release(old)
+
+    def close(self) -> None:
+        self._beat.close()
+        self._release(self._lease)
+
+    def _acquire(self, which: str) -> Lease:
+        body = self._asked | {"checkpoint": which}
+        return Lease.from_json(self._coordinator.ask("POST", "readers", body))
+
+    def _renew(self) -> None:
+        lease = self._lease
+        self._coordinator.bearing(lease.token).ask_once(
+            "POST", f"readers/{lease.id}/renew", timeout=BEAT_TIMEOUT
+        )
+
+    def _release(self, lease: Lease) -> None:
+        try:
+            self._coordinator.bearing(lease.token).until(Stop()).ask(
+                "DELETE", f"readers/{lease.id}"
+            )
+        except LastgoodError as error:
+            # It ends by itself; what was read is read.
+            log.warning("reader lease %s was not released: %s", lease.id, error)
+
+
+@contextmanager
+def reading(
+    coordinator: Coordinator, workload: str, stage: str, which: str, reader: str
+) -> Iterator[Reading]:
+    """A lease on a checkpoint ("latest", or workload/stage/generation.sequence) for the block."""
+    lease = Reading(coordinator, workload, stage, which, reader)
+    try:
+        yield lease
+    finally:
+        lease.close()

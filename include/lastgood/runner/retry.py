@@ -1,0 +1,57 @@
+"""How long and how often a request is tried again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+from lastgood.errors import LastgoodError
+from lastgood.runner.stopping import Stop
+
+Result = TypeVar("Result")
+
+
+class Transient(Exception):
+    """A failure that may pass. `error` is what the caller gets if it does not."""
+
+    def __init__(self, error: LastgoodError, retry_after: timedelta | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Exponential backoff with full jitter.
+
+    A restart of the coordinator takes a minute, so the default patience is several.
+    """
+
+    patience: timedelta = timedelta(minutes=5)  # from the first failure to giving up
+    first_pause: timedelta = timedelta(milliseconds=200)
+    longest_pause: timedelta = timedelta(seconds=15)
+
+    def call(self, action: Callable[[], Result], stop: Stop) -> Result:
+        """What `action` answers, tried again while it raises Transient.
+
+        A `retry_after` is honoured. Raises the last Transient's error when the patience ends, and
+        the reason of `stop` as soon as there is one.
+        """
+        pause = self.first_pause
+        deadline: float | None = None
+        while True:
+            stop.check()
+            try:
+                return action()
+            except Transient as failure:
+                now = time.monotonic()
+                deadline = deadline or now + self.patience.total_seconds()
+                rest = failure.retry_after or pause * random.random()
+                if now + rest.total_seconds() > deadline:
+                    raise failure.error from failure
+            stop.wait(rest)
+            pause = min(pause * 2, self.longest_pause)
