@@ -1,0 +1,5 @@
+from hypothesis import settings
+
+# A busy machine is no fault of a rule.
+settings.register_profile("rules", deadline=None)
+settings.load_profile("rules")
