@@ -182,6 +182,8 @@ def test_an_unknown_upload(store: Store) -> None:
 
 
 def test_an_upload_belongs_to_its_key(store: Store) -> None:
+    if store.profile.kind == "s3":
+        pytest.skip("moto finds an upload by its id alone, whatever the key")
     upload_id = store.create_upload(KEY, 5)
     send_parts(store, KEY, upload_id, b"hello")
     other = Key("demo/other")

@@ -221,8 +221,10 @@ class S3Objects:
             try:
                 tags = self._client.get_object_tagging(**where)["TagSet"]
                 wanted = change([tag for tag in tags if tag["Key"] != TAG["Key"]])
-                if tags != wanted:
+                if wanted and tags != wanted:
                     self._client.put_object_tagging(**where, Tagging={"TagSet": wanted})
+                elif tags != wanted:  # an empty set is refused by some servers
+                    self._client.delete_object_tagging(**where)
             except ClientError as error:
                 # A server without tags hides nothing either way; a vanished object needs no tag.
                 if code_of(error) not in UNSUPPORTED | MISSING:

@@ -60,7 +60,8 @@ def versions(client: S3Client, bucket: str, prefix: str) -> Iterator[Entry]:
         page: Any = client.list_object_versions(
             Bucket=bucket, Prefix=prefix, MaxKeys=PAGE_KEYS, EncodingType="url", **more
         )
-        yield from page.get(ENTRIES, ())
+        # Stable: some servers put all markers of a page behind all its versions.
+        yield from sorted(page.get(ENTRIES, ()), key=lambda entry: entry.key)
         if not page.get("IsTruncated"):
             return
         following = {"KeyMarker": page.get("NextKeyMarker")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
@@ -12,6 +13,7 @@ from botocore.exceptions import ClientError
 
 from lastgood.stores.base import (
     Key,
+    KeyExists,
     Outcome,
     Part,
     PartInvalid,
@@ -65,7 +67,10 @@ class S3Uploads:
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
             sha256 = self._spool(spool, key, number, size_bytes, chunks)
             spool.seek(0)
-            with translated(self._store, key, "send a part", upload=upload_id, part=number):
+            with (
+                self._gone_explains(key, upload_id),
+                translated(self._store, key, "send a part", upload=upload_id, part=number),
+            ):
                 answer = self._client.upload_part(
                     **self._upload(key, upload_id),
                     PartNumber=number,
@@ -127,7 +132,10 @@ class S3Uploads:
                 "Parts": [{"PartNumber": part.number, "ETag": part.etag} for part in held]
             },
         }
-        with translated(self._store, key, "complete an upload", upload=upload_id, part=len(held)):
+        with (
+            self._gone_explains(key, upload_id),
+            translated(self._store, key, "complete an upload", upload=upload_id, part=len(held)),
+        ):
             try:
                 self._client.complete_multipart_upload(**request, IfNoneMatch="*")
             except ClientError as error:
@@ -207,6 +215,17 @@ class S3Uploads:
                 "KeyMarker": decode(page.get("NextKeyMarker") or ""),
                 "UploadIdMarker": page.get("NextUploadIdMarker") or "",
             }
+
+    @contextmanager
+    def _gone_explains(self, key: Key, upload_id: UploadId) -> Iterator[None]:
+        """Some servers answer a mere 500 for an upload that is gone: ask again what is held."""
+        try:
+            yield
+        except (UploadGone, KeyExists, PartInvalid):
+            raise
+        except StoreError:
+            self.parts(key, upload_id)
+            raise
 
     def _upload(self, key: Key, upload_id: UploadId) -> dict[str, Any]:
         return {"Bucket": self._bucket, "Key": self._full(key), "UploadId": upload_id}
