@@ -228,6 +228,9 @@ class Store(Protocol):
     def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
         """A URL to which the client PUTs the part. Only where the profile presigns."""
 
+    def presign_read(self, key: Key, expires_seconds: int, *, version_id: str | None = None) -> str:
+        """A URL from which the client GETs the object. Only where the profile presigns."""
+
     def write_part(
         self,
         key: Key,

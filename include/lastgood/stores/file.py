@@ -236,6 +236,9 @@ class FileStore:
     def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
         raise StoreError(store=self.name, key=key, reason="a directory has no presigned URLs")
 
+    def presign_read(self, key: Key, expires_seconds: int, *, version_id: str | None = None) -> str:
+        raise StoreError(store=self.name, key=key, reason="a directory has no presigned URLs")
+
     def write_part(
         self,
         key: Key,

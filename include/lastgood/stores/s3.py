@@ -86,11 +86,14 @@ class S3Store:
         path_of(self.name, key)
         for _ in range(PUT_ATTEMPTS):
             # The look before is for servers that ignore If-None-Match.
-            there = self.stat(key) or self._put_if_none(key, data)
+            there = self.stat(key)
             if there is not None:
                 if there.size_bytes != len(data) or self.read(key) != data:
                     raise KeyExists(store=self.name, key=key)
                 return there
+            written = self._put_if_none(key, data)
+            if written is not None:
+                return written
         raise StoreError(store=self.name, key=key, reason="another writer was always first")
 
     def _put_if_none(self, key: Key, data: bytes) -> StoredObject | None:
@@ -98,14 +101,15 @@ class S3Store:
         request: Any = {**self._where(key), "Body": data}
         with translated(self.name, key, "write"):
             try:
-                self._client.put_object(**request, IfNoneMatch="*")
+                answer = self._client.put_object(**request, IfNoneMatch="*")
             except ClientError as error:
                 if code_of(error) in ("PreconditionFailed", "412", "ConditionalRequestConflict"):
                     return None
                 if code_of(error) not in UNSUPPORTED:
                     raise
-                self._client.put_object(**request)
-        return self.stat(key)
+                answer = self._client.put_object(**request)
+        version_id = answer.get("VersionId") if self.profile.versioned else None
+        return StoredObject(key, len(data), version_id=version_id)
 
     def read(self, key: Key, *, limit_bytes: int = 64 << 20) -> bytes:
         with self.open(key, size_bytes=limit_bytes + 1) as stream:
@@ -179,6 +183,15 @@ class S3Store:
 
     def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
         return self._uploads.presign(key, upload_id, number, expires_seconds)
+
+    def presign_read(self, key: Key, expires_seconds: int, *, version_id: str | None = None) -> str:
+        where = self._where(key)
+        if version_id is not None:
+            where["VersionId"] = version_id
+        with translated(self.name, key, "presign a read"):
+            return self._client.generate_presigned_url(
+                "get_object", Params=where, ExpiresIn=expires_seconds, HttpMethod="GET"
+            )
 
     def write_part(
         self,
