@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from zoneinfo import TZPATH
 
 from lastgood import errors
@@ -34,8 +34,8 @@ def run(
     at: datetime | None = None,
     kind: Literal["live", "replay"] = "live",
     policy: str | None = None,
-) -> int:
-    """Mark a project and answer the mark's id.
+) -> dict[str, Any]:
+    """Mark a project; answers the mark's id (`mark_id`), digest and counts.
 
     A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy's name
     for its newest version (None: the policy that was in force at the instant); replaying the same
@@ -49,13 +49,24 @@ def run(
                 reason="a live mark decides as of now under the policy in force; for another"
                 " instant or policy ask for a replay",
             )
-        return _live(catalog, project)
+        return _told(_live(catalog, project))
     if at is None or at.tzinfo is None:
         raise errors.InvalidInput(where="at", reason="a replay needs an instant with its zone")
-    return _replay(catalog, project, at.astimezone(UTC), policy)
+    return _told(_replay(catalog, project, at.astimezone(UTC), policy))
 
 
-def _live(catalog: Catalog, project: str) -> int:
+def _told(mark: Mark) -> dict[str, Any]:
+    return {
+        "mark_id": mark.mark_id,
+        "kind": mark.kind,
+        "at": mark.at.isoformat(),
+        "policy": f"{mark.policy} version {mark.policy_version}",
+        "digest": mark.digest,
+        "counts": dict(mark.counts),
+    }
+
+
+def _live(catalog: Catalog, project: str) -> Mark:
     lapses.observe(catalog, project)
     with catalog.transaction() as tx:
         at = marks.choose_instant(tx, project)
@@ -64,12 +75,12 @@ def _live(catalog: Catalog, project: str) -> int:
         decided = _decide(tx, project, at, version)
         mark = marks.record(tx, decided.as_mark("live"))
         assert mark is not None, "no two live marks have the same instant"
-        _write(tx, mark, decided)
+        marks.add_candidates(tx, mark, decided.candidates)
         marks.add_changes(tx, mark, marks.newest(tx, project, before=at))
-    return mark.mark_id
+    return mark
 
 
-def _replay(catalog: Catalog, project: str, at: datetime, policy: str | None) -> int:
+def _replay(catalog: Catalog, project: str, at: datetime, policy: str | None) -> Mark:
     with catalog.transaction() as tx:
         projects.get(tx, project)
         marks.close_past(tx, project, at)
@@ -79,8 +90,8 @@ def _replay(catalog: Catalog, project: str, at: datetime, policy: str | None) ->
         new = decided.as_mark("replay")
         mark = marks.record(tx, new)
         if mark is not None:
-            _write(tx, mark, decided)
-            return mark.mark_id
+            marks.add_candidates(tx, mark, decided.candidates)
+            return mark
         before = marks.recorded(tx, new)
     if before.digest != new.digest:
         raise errors.Conflict(
@@ -88,7 +99,7 @@ def _replay(catalog: Catalog, project: str, at: datetime, policy: str | None) ->
             f" {before.digest} by code {before.code_version}, and now {new.digest} by code"
             f" {new.code_version}: history or code changed"
         )
-    return before.mark_id
+    return before
 
 
 def _version(tx: Transaction, project: str, at: datetime, policy: str | None) -> PolicyVersion:
@@ -161,10 +172,6 @@ def _candidates(stage: StageHistory, decision: StageDecision) -> Iterator[MarkCa
                 reasons=(leaving.text,),
                 bytes=stored_bytes,
             )
-
-
-def _write(tx: Transaction, mark: Mark, decided: _Decided) -> None:
-    marks.add_candidates(tx, mark, decided.candidates)
 
 
 def time_zone_version() -> str:

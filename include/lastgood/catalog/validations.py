@@ -1,0 +1,108 @@
+"""What a validator asks of the catalog: what is present, what was said of it, where to walk back to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lastgood import errors
+from lastgood.catalog.copies import Copy
+from lastgood.catalog.db import Transaction
+from lastgood.rules.cadence import CopySeen, Seen
+from lastgood.rules.retention_rules import Level, ReceiptVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class PresentCopy:
+    """A present copy with its latest receipt of each level. `failed`: its newest word is a failure."""
+
+    copy_id: int
+    seen: CopySeen
+    failed: bool
+
+
+def project_of(tx: Transaction, copy_id: int) -> str:
+    """The project of a copy, for a task that was handed only its id. Raises NotFound."""
+    row = tx.execute("SELECT project FROM copies WHERE copy_id = %s", (copy_id,)).fetchone()
+    if row is None:
+        raise errors.NotFound(what="copy", name=str(copy_id))
+    project: str = row["project"]
+    return project
+
+
+def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
+    """The present copies of each stage, oldest checkpoint first."""
+    rows = tx.execute(
+        """
+        SELECT c.stage_id, c.copy_id, k.generation, k.sequence, r.level, r.verdict, r.finished_at,
+               r.validator_version,
+               coalesce((SELECT l.verdict FROM receipts l
+                          WHERE l.copy_id = c.copy_id AND l.verdict <> 'inconclusive'
+                          ORDER BY l.number DESC LIMIT 1), 'pass') = 'fail' AS failed
+          FROM copies c
+          JOIN checkpoints k USING (checkpoint_id)
+          LEFT JOIN LATERAL (
+               SELECT DISTINCT ON (level) level, verdict, finished_at, validator_version
+                 FROM receipts WHERE copy_id = c.copy_id ORDER BY level, number DESC) r ON true
+         WHERE c.project = %s AND c.state = 'present'
+         ORDER BY c.stage_id, k.generation, k.sequence, c.copy_id
+        """,
+        (project,),
+    )
+    stages: dict[int, dict[int, PresentCopy]] = {}
+    for row in rows:
+        known = stages.setdefault(row["stage_id"], {})
+        before = known.get(row["copy_id"])
+        told = dict(before.seen.receipts) if before else {}
+        if row["level"] is not None:
+            told[Level(row["level"])] = Seen(
+                ReceiptVerdict(row["verdict"]), row["finished_at"], row["validator_version"]
+            )
+        position = row["generation"], row["sequence"]
+        known[row["copy_id"]] = PresentCopy(row["copy_id"], CopySeen(position, told), row["failed"])
+    return {stage_id: list(known.values()) for stage_id, known in stages.items()}
+
+
+def restorable(tx: Transaction, project: str, stage_id: int) -> list[int]:
+    """The present copies of a stage whose newest word is no failure, from the latest pointer back to
+    the oldest checkpoint."""
+    rows = tx.execute(
+        """
+        SELECT c.copy_id
+          FROM copies c
+          JOIN checkpoints k USING (checkpoint_id)
+          LEFT JOIN latest_pointers p ON p.stage_id = c.stage_id
+         WHERE c.project = %s AND c.stage_id = %s AND c.state = 'present'
+           AND (p.stage_id IS NULL OR (k.generation, k.sequence) <= (p.generation, p.sequence))
+           AND coalesce((SELECT r.verdict FROM receipts r
+                          WHERE r.copy_id = c.copy_id AND r.verdict <> 'inconclusive'
+                          ORDER BY r.number DESC LIMIT 1), 'pass') <> 'fail'
+         ORDER BY k.generation DESC, k.sequence DESC, c.copy_id
+        """,
+        (project, stage_id),
+    )
+    return [row["copy_id"] for row in rows]
+
+
+def descendants(tx: Transaction, copy: Copy) -> list[int]:
+    """The generations that must not go on if a copy is corrupt: the one that wrote it, and those that
+    resumed from it; only those that have not ended."""
+    rows = tx.execute(
+        """
+        SELECT g.generation FROM generations g
+         WHERE g.project = %(project)s AND g.stage_id = %(stage_id)s
+           AND (g.generation = %(generation)s
+                OR (g.resumed_from_generation, g.resumed_from_sequence)
+                   = (%(generation)s, %(sequence)s))
+           AND NOT EXISTS (SELECT 1 FROM generation_ends e
+                            WHERE e.stage_id = g.stage_id AND e.generation = g.generation
+                              AND e.how IN ('fenced', 'released'))
+         ORDER BY g.generation
+        """,
+        {
+            "project": copy.project,
+            "stage_id": copy.stage_id,
+            "generation": copy.checkpoint.generation,
+            "sequence": copy.checkpoint.sequence,
+        },
+    )
+    return [row["generation"] for row in rows]

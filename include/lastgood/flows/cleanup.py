@@ -1,0 +1,275 @@
+"""Clean up: what incomplete and failed attempts left, once nobody can write to them any more.
+
+An attempt that was open becomes `aborting` under the lock that a commit needs, so that aborting and
+completing exclude each other. Its uploads are aborted until the store shows none, its stray objects
+deleted with a recorded outcome each, and its record closes only when a complete listing, made after
+its last write grant ended, finds nothing below its prefix.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from lastgood import errors
+from lastgood.catalog import (
+    attempts,
+    capacity,
+    history,
+    locks,
+    projects,
+    stages,
+    tombstones,
+    uploads,
+)
+from lastgood.catalog.attempts import Attempt, State
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.uploads import Incomplete
+from lastgood.faults import point
+from lastgood.flows import control_keys, control_pruning, deletion, lapses, sane_clock
+from lastgood.flows.pending_uploads import Strays, abort_all, strays
+from lastgood.rules.policy import Policy
+from lastgood.stores.base import StoreError
+from lastgood.stores.open import Stores
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a clean-up would do now: attempts to abort, to go on with, and failed ones whose evidence
+    was kept long enough. `waiting` says what the other incomplete ones still wait for."""
+
+    project: str
+    abort: tuple[Incomplete, ...]
+    resume: tuple[Incomplete, ...]
+    evidence: tuple[Incomplete, ...]
+    waiting: Mapping[UUID, str]
+
+
+@dataclass(slots=True)
+class _Told:
+    counts: Counter[str] = field(default_factory=Counter)
+    freed_bytes: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str, Any]:
+    """Clean up a project; answers what was done, and what is waited for.
+
+    Refuses whole with CatalogBehind, ForeignCatalog or ClockJump. A store that fails is left alone
+    until the next run, and named under `failed`.
+    """
+    sane_clock.require(catalog)
+    control_keys.guard(catalog, stores, project)
+    lapses.observe(catalog, project)
+    todo = plan(catalog, project)
+    told = _Told()
+    cleaning = _Cleaning(catalog, stores, project, actor, told)
+    cleaning.each(todo.resume, cleaning.finish)
+    cleaning.each(todo.abort, cleaning.abort)
+    cleaning.each(todo.evidence, cleaning.drop_evidence)
+    found = strays(catalog, stores, project)
+    try:
+        pruned = control_pruning.prune(catalog, stores, project)
+    except (StoreError, errors.Unavailable) as error:
+        pruned = 0
+        told.failed["control keys"] = str(error)
+    return _summary(project, todo, told, found, pruned)
+
+
+def _summary(project: str, todo: Plan, told: _Told, found: Strays, pruned: int) -> dict[str, Any]:
+    return {
+        "project": project,
+        "aborting": told.counts["aborting"],
+        "closed": told.counts["closed"],
+        "evidence_dropped": told.counts["evidence"],
+        "freed_bytes": told.freed_bytes + found.freed_bytes,
+        "waiting": {str(attempt): why for attempt, why in todo.waiting.items()},
+        "stray_uploads_aborted": found.aborted,
+        "unknown_uploads": list(found.unknown),
+        "control_keys_pruned": pruned,
+        "failed": {**told.failed, **found.failed},
+    }
+
+
+def plan(catalog: Catalog, project: str) -> Plan:
+    """What a clean-up would do now. Raises NotFound."""
+    with catalog.transaction() as tx:
+        policy = _policy(tx, project)
+        measured = uploads.p99(tx, project)
+        now = history.now(tx)
+        opened = uploads.in_state(tx, project, "open")
+        aborting = uploads.in_state(tx, project, "aborting")
+        failed = uploads.in_state(tx, project, "failed")
+    waits = {each.attempt_id: _waits_for(each, policy, measured, now) for each in opened}
+    return Plan(
+        project=project,
+        abort=tuple(each for each in opened if waits[each.attempt_id] is None),
+        resume=tuple(aborting),
+        evidence=tuple(each for each in failed if _evidence_is_old(each, policy, now)),
+        waiting={attempt: why for attempt, why in waits.items() if why is not None},
+    )
+
+
+def _waits_for(
+    each: Incomplete, policy: Policy, measured: Mapping[str, timedelta], now: datetime
+) -> str | None:
+    """Why an open attempt must not be aborted yet; None if nothing speaks for it any more."""
+    if each.lease_expires_at > now:
+        return f"its writer lease lasts until {each.lease_expires_at.isoformat()}"
+    if each.grant_expires_at > now:
+        return f"its upload grant lasts until {each.grant_expires_at.isoformat()}"
+    threshold = policy.uploads.threshold(measured.get(each.workload_class))
+    if now - each.recorded_at < threshold:
+        return f"it is younger than {threshold}"
+    return None
+
+
+def _evidence_is_old(each: Incomplete, policy: Policy, now: datetime) -> bool:
+    return now - each.state_at >= policy.forensic_retention and each.quiet_since() <= now
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleaning:
+    catalog: Catalog
+    stores: Stores
+    project: str
+    actor: str
+    told: _Told
+    broken: set[str] = field(default_factory=set)
+
+    def each(self, found: Iterable[Incomplete], step: Callable[[Incomplete], None]) -> None:
+        """Take one attempt after the other; a store that fails is left alone until the next run."""
+        for one in found:
+            if one.store in self.broken:
+                continue
+            try:
+                step(one)
+            except (StoreError, errors.Unavailable, errors.SweepRefused) as error:
+                if not isinstance(error, errors.SweepRefused):
+                    self.broken.add(one.store)
+                self.told.failed[f"attempt {one.attempt_id} in {one.store}"] = str(error)
+
+    def abort(self, one: Incomplete) -> None:
+        """Decide that an open attempt is given up, under the lock that its commit needs."""
+        with self.catalog.transaction() as tx:
+            attempt, current = self._locked(tx, one)
+            policy = _policy(tx, self.project)
+            waits = _waits_for(current, policy, uploads.p99(tx, self.project), history.now(tx))
+            if attempt.state is not State.OPEN or waits is not None:
+                return
+            reason = f"no live lease since {current.lease_expires_at.isoformat()}"
+            event = attempts.transition(
+                tx, attempt, State.ABORTING, actor=self.actor, reason=reason
+            )
+            self._intend(tx, current, event, reason)
+        point("cleanup.after-aborting")
+        self.told.counts["aborting"] += 1
+        self.finish(one)
+
+    def drop_evidence(self, one: Incomplete) -> None:
+        """A failed attempt was kept long enough to be looked at."""
+        with self.catalog.transaction() as tx:
+            attempt, current = self._locked(tx, one)
+            policy = _policy(tx, self.project)
+            if attempt.state is not State.FAILED or not _evidence_is_old(
+                current, policy, history.now(tx)
+            ):
+                return
+            if tombstones.of_attempt(tx, self.project, one.attempt_id) is None:
+                reason = f"failed at {current.state_at.isoformat()}, evidence kept long enough"
+                event = history.record(
+                    tx,
+                    one.stage_id,
+                    "delete-intended",
+                    actor=self.actor,
+                    facts={"attempt": str(one.attempt_id), "reason": reason},
+                )
+                self._intend(tx, current, event, reason)
+        self.told.counts["evidence"] += 1
+        self.finish(one)
+
+    def finish(self, one: Incomplete) -> None:
+        """Abort what is pending, delete what is there, and close the record if nothing is left."""
+        point("cleanup.after-intent")
+        with self.catalog.transaction() as lock:
+            locks.carrying_out(lock, one.prefix)
+            tombstone = tombstones.of_attempt(lock, self.project, one.attempt_id)
+            if tombstone is None or tombstone.proof is not None:
+                return
+            store = self.stores[one.store]
+            aborted = abort_all(self.catalog, store, tombstone)
+            point("cleanup.after-aborts")
+            removal = deletion.remove(self.catalog, store, tombstone, deletion.CLEANUP)
+            self.told.freed_bytes += removal.freed_bytes + aborted.freed_bytes
+            if removal.refused:
+                key, reason = next(iter(removal.refused.items()))
+                raise StoreError(store=one.store, key=key, reason=f"not deleted: {reason}")
+            if removal.gone and aborted.gone:
+                self._close(one, removal)
+
+    def _close(self, one: Incomplete, removal: deletion.Removal) -> None:
+        """The listings were made after the last grant had ended, or the record stays open."""
+        with self.catalog.transaction() as tx:
+            attempt, _ = self._locked(tx, one)
+            tombstone = tombstones.of_attempt(tx, self.project, one.attempt_id)
+            assert tombstone is not None
+            if attempt.grant_expires_at >= tombstone.recorded_at:
+                return
+            event = attempts.transition(
+                tx,
+                attempt,
+                State.CLOSED,
+                actor=self.actor,
+                reason="a complete listing found nothing",
+            )
+            evidence = removal.evidence | {"uploads_left": 0}
+            tombstones.prove(tx, tombstone, evidence, at=event.recorded_at)
+            capacity.release_attempt(tx, self.project, one.store, attempt.declared_bytes)
+        point("cleanup.after-proof")
+        self.told.counts["closed"] += 1
+
+    def _locked(self, tx: Transaction, one: Incomplete) -> tuple[Attempt, Incomplete]:
+        stages.locked(tx, self.project, one.stage_id)
+        locks.attempt(tx, one.attempt_id)
+        current = uploads.get(tx, self.project, one.attempt_id)
+        assert current is not None
+        return attempts.get(tx, self.project, one.attempt_id), current
+
+    def _intend(self, tx: Transaction, one: Incomplete, event: history.Event, reason: str) -> None:
+        """Never where a committed checkpoint lies."""
+        if uploads.reached_by_commit(tx, self.project, one.attempt_id, one.prefix):
+            raise errors.SweepRefused(
+                project=self.project,
+                reason=f"attempt {one.attempt_id} is {one.state}, yet a checkpoint was committed"
+                " from it; look at its history",
+            )
+        facts = {
+            "reason": reason,
+            "state": one.state,
+            "prepared_at": one.recorded_at.isoformat(),
+            "lease_expired_at": one.lease_expires_at.isoformat(),
+            "grant_expired_at": one.grant_expires_at.isoformat(),
+            "declared_bytes": one.declared_bytes,
+        }
+        intent = tombstones.Intent(
+            stage_id=one.stage_id,
+            checkpoint_id=None,
+            copy_id=None,
+            attempt_id=one.attempt_id,
+            store=one.store,
+            prefix=one.prefix,
+            mark_id=None,
+            policy_digest=projects.current_policy(tx, self.project).digest,
+            facts=facts,
+            size_bytes=one.declared_bytes,
+            actor=self.actor,
+        )
+        tombstones.intend(tx, intent, event)
+
+
+def _policy(tx: Transaction, project: str) -> Policy:
+    return Policy.parse(projects.current_policy(tx, project).document, where=project)

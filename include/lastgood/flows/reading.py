@@ -1,0 +1,59 @@
+"""A reader lease of our own, for as long as a copy is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+from lastgood import errors
+from lastgood.catalog import checkpoints, copies, locks, projects, readers, stages
+from lastgood.catalog.checkpoints import ReadableCopy
+from lastgood.catalog.copies import Copy, State
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.readers import ReaderLease
+from lastgood.rules.policy import Policy
+
+
+@contextmanager
+def reading(catalog: Catalog, project: str, copy_id: int, *, reader: str) -> Iterator[Copy]:
+    """Hold a lease on a present copy, renewed in the background, and give it back at the end. Raises
+    NotFound, and CopyState or CopyGone unless the copy is present."""
+    with catalog.transaction() as tx:
+        stages.locked(tx, project, copies.get(tx, project, copy_id).stage_id)
+        locks.copies(tx, [copy_id])
+        copy = copies.get(tx, project, copy_id)
+        copies.require(copy, State.PRESENT, action="reading")
+        version = projects.current_policy(tx, project)
+        ttl = Policy.parse(version.document, where=version.policy).leases.reader
+        checkpoint = checkpoints.find(tx, copy.checkpoint)
+        assert checkpoint is not None
+        readable = ReadableCopy(copy.copy_id, copy.store, copy.prefix)
+        lease, _ = readers.grant(tx, checkpoint, readable, reader=reader, ttl=ttl)
+    try:
+        with _renewed(catalog, lease, ttl):
+            yield copy
+    finally:
+        with catalog.transaction() as tx:
+            stages.locked(tx, project, lease.stage_id)
+            readers.end(tx, lease)
+
+
+@contextmanager
+def _renewed(catalog: Catalog, lease: ReaderLease, ttl: timedelta) -> Iterator[None]:
+    stop = threading.Event()
+
+    def renew() -> None:
+        while not stop.wait(ttl.total_seconds() / 3):
+            with suppress(errors.LeaseExpired), catalog.transaction() as tx:
+                stages.locked(tx, lease.project, lease.stage_id)
+                readers.renew(tx, lease, ttl)
+
+    renewing = threading.Thread(target=renew, name=f"renew-{lease.lease_id}", daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        renewing.join()
