@@ -61,8 +61,6 @@ class Generation:
         self._attempts = _attempts(coordinator, grant)
         self._saving: SaveHandle | None = None
 
-    # --- saving -------------------------------------------------------------------------------
-
     def save(
         self,
         source: Source,
@@ -125,8 +123,6 @@ class Generation:
         handle.start(save)
         return handle
 
-    # --- saving from many ranks ---------------------------------------------------------------
-
     def begin_save(
         self, sizes: Mapping[str, int], *, step: int, kind: CheckpointKind = CheckpointKind.FULL
     ) -> Ticket:
@@ -147,8 +143,6 @@ class Generation:
         order."""
         return self._commit(ticket, records, facts, self._lease.new_stop())
 
-    # --- reading ------------------------------------------------------------------------------
-
     def download(
         self, dest: str | Path, *, workers: int = WORKERS, progress: Report | None = None
     ) -> Downloaded:
@@ -168,8 +162,6 @@ class Generation:
             workers=workers,
             progress=progress,
         )
-
-    # --- the lease ----------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raise why this generation may not write any more, if so; `fenced` is then set."""
@@ -197,8 +189,6 @@ class Generation:
             if error is None:
                 raise
             log.error("while leaving generation %s of %s: %s", self.number, self.stage, failure)
-
-    # --- the story of a save ------------------------------------------------------------------
 
     def _settle(self, *, wait: bool) -> bool:
         """Have no save under way; False if there is one and it was not to be waited for."""
