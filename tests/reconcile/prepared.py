@@ -16,10 +16,12 @@ from psycopg.types.json import Jsonb
 
 from lastgood.rules import layout
 from lastgood.rules.names import AttemptId, CheckpointId, ManifestDigest, StageId
+from lastgood.rules.policy import Policy
 from lastgood.stores.base import Key, Prefix
 from lastgood.stores.file import FileStore
 
 Connection = psycopg.Connection[tuple[object, ...]]
+HOT = {"hot": {"keep": "newest", "count": 4}}
 _numbers = itertools.count(1)
 
 
@@ -76,6 +78,12 @@ class Prepared:
         )
         self.owner.execute(
             "INSERT INTO capacity_counters (project, store) VALUES (%s, 'local')", (project,)
+        )
+        policy = Policy.parse({"name": "default", "roles": HOT}, where="test")
+        self.owner.execute(
+            "INSERT INTO policy_versions SELECT %s, 'default', 1, %s, %s, at, at, 'test'"
+            "  FROM (SELECT catalog_clock() - interval '30 days' AS at) AS moment",
+            (project, policy.digest, Jsonb(policy.to_json())),
         )
 
     def put(self, key: str, data: bytes) -> Key:

@@ -40,23 +40,6 @@ class Report:
     recorded_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """What is counted for a project in a store, in bytes; `backend_*` from the last inventory."""
-
-    committed_bytes: int
-    in_flight_bytes: int
-    peak_bytes: int
-    backend_bytes: int | None
-    backend_total: int | None
-    backend_at: datetime | None
-
-    @property
-    def usage_bytes(self) -> int:
-        """The larger of the catalog's sum and the backend's last total."""
-        return max(self.committed_bytes + self.in_flight_bytes, self.backend_bytes or 0)
-
-
 _SUMMARY = """
     SELECT report_id, project, store, window_start, window_end, passed, recorded_at,
            coalesce((document #>> '{equation,lines,unexplained}')::bigint, 0) AS unexplained_bytes,
@@ -79,7 +62,8 @@ def add(
     """Append a report; answers its id, which becomes part of its document when it is read."""
     row = tx.execute(
         """
-        INSERT INTO reports (store, project, window_start, window_end, document, passed, recorded_at)
+        INSERT INTO reports (store, project, window_start, window_end, document, passed,
+                             recorded_at)
         VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING report_id
         """,
         (store, project, *window, Jsonb(dict(document)), passed, recorded_at),
@@ -184,16 +168,6 @@ def activity(tx: Transaction, project: str, window: tuple[datetime, datetime]) -
         (project, *window),
     )
     return {row["kind"]: row["number"] for row in rows}
-
-
-def capacity(tx: Transaction, project: str, store: str) -> Capacity:
-    """The counters of a project in a store; zeros where it has none."""
-    row = tx.execute(
-        "SELECT committed_bytes, in_flight_bytes, peak_bytes, backend_bytes, backend_total,"
-        "       backend_at FROM capacity_counters WHERE project = %s AND store = %s",
-        (project, store),
-    ).fetchone()
-    return Capacity(0, 0, 0, None, None, None) if row is None else Capacity(**row)
 
 
 def note_backend(

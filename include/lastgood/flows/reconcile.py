@@ -1,0 +1,219 @@
+"""Reconcile: explain every byte of a project's stores, write the report, follow the findings.
+
+list every store whole      a listing that fails feeds nothing: no findings, no report
+carry the findings on       with what the backend accounts for, for admission
+check the totals
+write the report            to the catalog, then as files
+only then say what failed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lastgood.catalog import capacity, findings, history, locks, projects, reports
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.findings import Finding
+from lastgood.errors import LastgoodError
+from lastgood.flows import inventory
+from lastgood.flows.inventory import Inventory, Progress
+from lastgood.flows.inventory_merge import SHARED
+from lastgood.flows.policies import policy_of
+from lastgood.flows.report import Facts, build, frames, passed, sightings
+from lastgood.reports import html, quality
+from lastgood.reports.quality import CheckResult
+from lastgood.rules.capacity import Limits
+from lastgood.stores.base import StoreError
+from lastgood.stores.open import Stores
+
+_TREND_REPORTS = 30
+_QUIET: Progress = lambda phase, done: None  # noqa: E731
+
+
+class ChecksFailed(LastgoodError):
+    """The report of {project} was written, and {count} of its checks failed: {failed}. See
+    {report}."""
+
+    type = "checks-failed"
+
+
+def run(
+    catalog: Catalog,
+    stores: Stores,
+    project: str,
+    *,
+    window: tuple[datetime, datetime],
+    report_dir: Path | str,
+    actor: str,
+    progress: Progress = _QUIET,
+) -> dict[str, Any]:
+    """Reconcile every store of a project for a window [start, end) of UTC instants.
+
+    Answers the newest report's id and paths, `passed` (over all stores), what failed, and one entry
+    per store. Raises NotFound for an unknown project, and StoreError if a store could not be listed
+    whole; the reports of the other stores are written before that.
+    """
+    with catalog.transaction() as tx:
+        projects.get(tx, project)
+        everybody = projects.names(tx)
+        names = projects.stores_of(tx, project)
+    taken: dict[str, Inventory] = {}
+    unlisted: StoreError | None = None
+    for name in names:
+        try:
+            taken[name] = inventory.take(
+                catalog, stores[name], accounts_for=[project], projects=everybody, progress=progress
+            )
+        except StoreError as error:
+            unlisted = unlisted or error
+    listed_at = {name: one.finished_at for name, one in taken.items()}
+    written = [
+        _report(catalog, project, one, window, listed_at, Path(report_dir), actor)
+        for one in taken.values()
+    ]
+    if unlisted is not None:
+        raise unlisted
+    failed = [check for one in written for check in one["failed"]]
+    return {
+        "project": project,
+        "report_id": written[0]["report_id"],
+        "passed": all(one["passed"] for one in written),
+        "json": written[0]["json"],
+        "html": written[0]["html"],
+        "failed": failed,
+        "reports": written,
+    }
+
+
+def raise_if_failed(result: Mapping[str, Any]) -> None:
+    """Raise ChecksFailed for a result of `run` with a failed check that is critical."""
+    if not result["passed"]:
+        raise ChecksFailed(
+            project=result["project"],
+            count=len(result["failed"]),
+            failed=", ".join(result["failed"]),
+            report=next(one["html"] for one in result["reports"] if not one["passed"]),
+        )
+
+
+def _report(
+    catalog: Catalog,
+    project: str,
+    taken: Inventory,
+    window: tuple[datetime, datetime],
+    listed_at: Mapping[str, datetime],
+    report_dir: Path,
+    actor: str,
+) -> dict[str, Any]:
+    with catalog.transaction() as tx:
+        _carry_on(tx, project, taken, actor)
+        facts = _facts(tx, project, taken, window, listed_at)
+    checks = quality.run(frames(facts), owner=facts.project.owner)
+    document = build(facts, checks)
+    with catalog.transaction() as tx:
+        report_id = reports.add(
+            tx,
+            project=project,
+            store=taken.store,
+            window=window,
+            document=document,
+            passed=passed(checks),
+            recorded_at=facts.at,
+        )
+        document = dict(reports.get(tx, report_id).document)
+    paths = write_files(document, report_dir)
+    return {
+        "report_id": report_id,
+        "store": taken.store,
+        "passed": passed(checks),
+        "failed": _failed(checks),
+        "json": str(paths[0]),
+        "html": str(paths[1]),
+    }
+
+
+def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> None:
+    """The store's counters are locked first: two reconciliations of a store take turns here."""
+    configured = projects.get(tx, project)
+    locks.store_capacity(tx, taken.store)
+    reports.note_backend(
+        tx,
+        project,
+        taken.store,
+        backend_bytes=taken.whole.backend_bytes,
+        backend_total=taken.whole.backend_total,
+        at=taken.finished_at,
+    )
+    for owner in (project, SHARED):
+        findings.follow(
+            tx,
+            owner,
+            taken.store,
+            sightings(taken, owner),
+            owner=str(configured.config.get("finding_owner") or configured.owner),
+            deadline=timedelta(seconds=float(configured.config["finding_deadline_seconds"])),
+            actor=actor,
+            at=history.now(tx),
+        )
+
+
+def _facts(
+    tx: Transaction,
+    project: str,
+    taken: Inventory,
+    window: tuple[datetime, datetime],
+    listed_at: Mapping[str, datetime],
+) -> Facts:
+    use = capacity.locked_use(tx, project, taken.store)
+    earlier = reports.newest(tx, project, taken.store, limit=_TREND_REPORTS - 1)
+    names = projects.stores_of(tx, project)
+    return Facts(
+        project=projects.get(tx, project),
+        store=projects.store(tx, taken.store),
+        window=window,
+        at=history.now(tx),
+        taken=taken,
+        counts=reports.counts(tx, project, taken.store),
+        activity=reports.activity(tx, project, window),
+        use=use,
+        limits=Limits.of(
+            policy_of(tx, project).capacity,
+            total_bytes=use.total_bytes,
+            peak_bytes=use.peak_bytes,
+        ),
+        findings=_open_findings(tx, project, taken.store),
+        history=[one.document for one in earlier],
+        stores_listed={**reports.listed_at(tx, project, names), **listed_at},
+    )
+
+
+def _open_findings(tx: Transaction, project: str, store: str) -> list[Finding]:
+    return findings.current(tx, projects=[project, SHARED], store=store)
+
+
+def _failed(checks: list[CheckResult]) -> list[str]:
+    return [one.name for one in checks if not one.passed and one.severity == quality.CRITICAL]
+
+
+def write_files(document: Mapping[str, Any], report_dir: Path) -> tuple[Path, Path]:
+    """Write a report's JSON and HTML below `report_dir`, each whole or not at all; answers both
+    paths. Writing the same report again replaces them with the same bytes."""
+    folder = report_dir / str(document["project"]) / str(document["store"]["name"])
+    folder.mkdir(parents=True, exist_ok=True)
+    day = str(document["window"]["end"])[:10]
+    stem = folder / f"{day}-{document['report']}"
+    contents = {
+        stem.with_suffix(".json"): json.dumps(document, indent=2, sort_keys=True) + "\n",
+        stem.with_suffix(".html"): html.render(document),
+    }
+    for path, content in contents.items():
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        draft.write_text(content, encoding="utf-8")
+        draft.replace(path)
+    json_path, html_path = contents
+    return json_path, html_path

@@ -1,0 +1,104 @@
+"""Small charts as inline SVG. Shapes only: the numbers stand as text beside them, and each shape
+has its own as a tooltip. Colours are classes, so that light, dark and print decide them in one
+place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from lastgood.reports.words import human_bytes, line_name
+
+_WIDTH = 1000.0
+_LEAST = 6.0  # a line that is not empty is never invisible
+_GAP = 2.0
+
+
+def equation_bar(lines: Mapping[str, int], label: str) -> Markup:
+    """All lines of a byte equation side by side, as wide as their share of the store."""
+    shown = {name: size for name, size in lines.items() if size > 0}
+    if not shown:
+        return _svg(36, label, [_rect("track", 0, 4, _WIDTH, 28, "nothing is stored")])
+    shapes, x = [], 0.0
+    for name, width in zip(shown, _widths(list(shown.values())), strict=True):
+        text = f"{line_name(name)}: {human_bytes(shown[name])} ({shown[name]:,} bytes)"
+        shapes.append(_rect(f"line-{name}", x, 4, width, 28, text))
+        if name == "unexplained":
+            shapes.append(_rect("hatch", x, 4, width, 28, text))
+        x += width + _GAP
+    return _svg(36, label, shapes, hatched="unexplained" in shown)
+
+
+def _widths(sizes: Sequence[int]) -> list[float]:
+    """Widths in proportion, none below the least, all together the whole width."""
+    room = _WIDTH - _GAP * (len(sizes) - 1)
+    total = sum(sizes)
+    widths = [max(_LEAST, room * size / total) for size in sizes]
+    excess = sum(widths) - room
+    large = sum(width for width in widths if width > _LEAST * 2) or 1
+    return [width - excess * width / large if width > _LEAST * 2 else width for width in widths]
+
+
+def capacity_bar(capacity: Mapping[str, Any], label: str) -> Markup:
+    """What is used, and what attempts under way will add, against soft, hard and the whole."""
+    used, coming = capacity["usage_bytes"], capacity["in_flight_bytes"]
+    soft, hard, total = (capacity[f"{name}_bytes"] for name in ("soft", "hard", "total"))
+    whole = max(one for one in (total, hard, used + coming, 1) if one is not None)
+    scale = _WIDTH / whole
+    shapes = [_rect("track", 0, 10, _WIDTH, 20, f"total: {human_bytes(total)}")]
+    if used:
+        width = max(_LEAST, used * scale)
+        shapes.append(
+            _rect(f"used-{capacity['state']}", 0, 10, width, 20, f"used: {human_bytes(used)}")
+        )
+    if coming:
+        x = max(_LEAST, used * scale) + _GAP
+        text = f"under way: {human_bytes(coming)}"
+        shapes.append(_rect("coming", x, 10, max(_LEAST, coming * scale), 20, text))
+    for name, mark in (("soft", soft), ("hard", hard)):
+        if mark is not None:
+            x = min(mark * scale, _WIDTH - 2)
+            shapes.append(_rect(f"mark-{name}", x - 1, 2, 3, 36, f"{name}: {human_bytes(mark)}"))
+    return _svg(40, label, shapes)
+
+
+def trend_columns(points: Sequence[Mapping[str, Any]], label: str) -> Markup:
+    """One column for each report: what the backend accounted for, and on top what was
+    unexplained."""
+    most = max((int(point["backend_bytes"]) for point in points), default=0) or 1
+    step = min(_WIDTH / max(len(points), 1), 48.0)
+    height = 96.0
+    shapes = [_rect("base", 0, height + 3, _WIDTH, 1, "")]
+    for index, point in enumerate(points):
+        size, unexplained = int(point["backend_bytes"]), int(point["unexplained_bytes"])
+        tall = max(2.0, height * size / most) if size else 0.0
+        dark = max(2.0, height * unexplained / most) if unexplained else 0.0
+        text = f"{str(point['recorded_at'])[:10]}: {human_bytes(size)}"
+        x, width = index * step, max(step - 4, 2.0)
+        shapes.append(_rect("column", x, height + 2 - tall, width, tall, text))
+        if unexplained:
+            also = f"{text}, {human_bytes(unexplained)} unexplained"
+            shapes.append(_rect("line-unexplained", x, height + 2 - dark, width, dark, also))
+    return _svg(100, label, shapes)
+
+
+def _rect(kind: str, x: float, y: float, width: float, height: float, title: str) -> Markup:
+    radius = 2 if height > 4 and width > 4 else 0
+    return Markup(
+        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="{}">'
+        "<title>{}</title></rect>"
+    ).format(kind, x, y, width, height, radius, title)
+
+
+def _svg(height: int, label: str, shapes: Sequence[Markup], *, hatched: bool = False) -> Markup:
+    pattern = Markup(
+        '<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse"'
+        ' patternTransform="rotate(45)"><rect width="3" height="8" class="hatch-stroke"/></pattern>'
+        "</defs>"
+    )
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {:.0f} {}" preserveAspectRatio="none" role="img"'
+        ' style="height:{}px" aria-label="{}">{}{}</svg>'
+    ).format(_WIDTH, height, height, label, pattern if hatched else "", Markup("").join(shapes))

@@ -1,0 +1,115 @@
+"""How numbers, instants and names of the catalog are put into words for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+_LINES = {
+    "committed": "Committed",
+    "open": "Open",
+    "sealed": "Sealed",
+    "failed_evidence": "Failed, kept as evidence",
+    "quarantined": "Quarantined",
+    "incomplete": "Incomplete",
+    "noncurrent": "Noncurrent versions",
+    "control": "Control",
+    "unexplained": "Unexplained",
+}
+_LINE_NOTES = {
+    "committed": "checkpoints with a present copy: objects, manifest, marker",
+    "open": "attempts that are being written under a live lease",
+    "sealed": "attempts whose commit is being verified",
+    "failed_evidence": "attempts whose bytes were wrong",
+    "quarantined": "copies in quarantine or being deleted",
+    "incomplete": "attempts whose lease ran out, aborted ones, leftover parts",
+    "noncurrent": "older versions and delete markers",
+    "control": "control keys and the store's own records",
+    "unexplained": "nobody's: each is in a finding",
+}
+_CAUSES = {
+    "missing": "a committed object is not in the store",
+    "size-differs": "a committed object has another size",
+    "misplaced": "readable although quarantined, or hidden although present",
+    "untracked": "the catalog does not know these keys",
+    "left-behind": "left after a deletion or a closed attempt",
+    "foreign": "no regular object",
+    "duplicate": "the same key twice",
+    "unknown-upload": "a pending upload that no attempt owns",
+    "unknown-control": "control keys that no stage of this catalog wrote",
+    "accounting-gap": "the backend accounts for bytes that no listing shows",
+}
+_ADJUSTMENTS = {
+    "hard-links": "listed twice: further names of the same file",
+    "in-flight": "written or removed while the listing ran",
+}
+
+
+def human_bytes(size_bytes: int | None) -> str:
+    """A size in three digits and a decimal unit: `1.23 GB`; an unknown one is a dash."""
+    if size_bytes is None:
+        return "—"
+    size, unit = float(size_bytes), 0
+    while abs(size) >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    if unit == 0:
+        return f"{size_bytes:,} bytes" if size_bytes != 1 else "1 byte"
+    digits = 2 if abs(size) < 9.995 else 1 if abs(size) < 99.95 else 0
+    return f"{size:.{digits}f} {_UNITS[unit]}"
+
+
+def exact(number: float | None) -> str:
+    """A whole number with its thousands apart; an unknown one is a dash."""
+    return "—" if number is None else f"{number:,}"
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent; a small one is not called zero."""
+    if not whole or not part:
+        return "0 %" if not part else "—"
+    percent = 100 * part / whole
+    return "< 0.1 %" if abs(percent) < 0.1 else f"{percent:.1f} %"
+
+
+def instant(at: datetime | str | None) -> str:
+    """An instant to the second, in UTC; an unknown one is a dash."""
+    if at is None:
+        return "—"
+    known = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return f"{known.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def lasting(seconds: float | timedelta | None) -> str:
+    """A length of time in its two largest units: `3 d 4 h`; an unknown one is a dash."""
+    if seconds is None:
+        return "—"
+    left = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    sign, left = ("-" if left < 0 else ""), abs(left)
+    if left < 60:
+        return f"{sign}{left:.0f} s"
+    parts = []
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(int(left), length)
+        if count:
+            parts.append(f"{count} {unit}")
+    return sign + " ".join(parts[:2])
+
+
+def line_name(line: str) -> str:
+    """A line of the byte equation."""
+    return _LINES.get(line, line)
+
+
+def line_note(line: str) -> str:
+    """What is in a line of the byte equation."""
+    return _LINE_NOTES.get(line, "")
+
+
+def cause_note(cause: str) -> str:
+    """What the cause of a finding means."""
+    return _CAUSES.get(cause, "")
+
+
+def adjustment_note(adjustment: str) -> str:
+    """Why a listing and the backend's sum differ."""
+    return _ADJUSTMENTS.get(adjustment, adjustment)

@@ -1,0 +1,254 @@
+"""A reconciliation writes its report first, follows its findings, and only then says what
+failed."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lastgood.catalog import findings, reports
+from lastgood.catalog.db import Catalog
+from lastgood.errors import NotFound
+from lastgood.flows import reconcile
+from lastgood.flows.inventory import ListingUnusable
+from lastgood.flows.inventory_merge import SHARED
+from lastgood.flows.services import stores_of
+from lastgood.stores.base import Prefix
+from lastgood.stores.open import StoreConfig, Stores
+from tests.reconcile.prepared import Prepared
+
+OBJECTS = {"model.bin": b"m" * 4000, "rng.bin": b"r" * 7}
+END = datetime(2026, 3, 2, 2, tzinfo=UTC)
+WINDOW = (END - timedelta(days=1), END)
+
+
+def _run(catalog: Catalog, folder: Path, project: str = "vision") -> dict[str, Any]:
+    return reconcile.run(
+        catalog,
+        stores_of(catalog),
+        project,
+        window=WINDOW,
+        report_dir=folder,
+        actor="dag:reconcile_inventory",
+    )
+
+
+def _document(result: dict[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(Path(result["json"]).read_text())
+    return document
+
+
+def test_a_store_that_agrees_passes_and_its_equation_closes_to_the_byte(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    present = [prepared.commit(OBJECTS) for _ in range(3)]
+    held = prepared.commit(OBJECTS, state="quarantined")
+    prepared.attempt({"a": b"i" * 19}, lease="-1 hour")
+    prepared.attempt({"a": b"f" * 17}, state="failed")
+    prepared.attempt({"a": b"s" * 13}, state="sealed")
+
+    result = _run(catalog, tmp_path)
+    document = _document(result)
+
+    assert result["passed"]
+    reconcile.raise_if_failed(result)
+    assert document["counts"] == {
+        "committed": 3,
+        "validating": 1,
+        "failed": 1,
+        "quarantined": 1,
+        "incomplete": 1,
+    }
+    assert (
+        document["bytes"]
+        == document["catalog_bytes"]
+        == {
+            "committed": sum(one.stored_bytes for one in present),
+            "validating": 13,
+            "failed": 17,
+            "quarantined": held.stored_bytes,
+            "incomplete": 19,
+        }
+    )
+    for scope in ("equation", "store_equation"):
+        assert document[scope]["closes"]
+        assert sum(document[scope]["lines"].values()) == document[scope]["backend_bytes"]
+    assert all(check["passed"] for check in document["checks"])
+    with catalog.transaction() as tx:
+        assert reports.get(tx, result["report_id"]).document == document
+
+
+def test_the_backends_total_is_kept_for_admission(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.commit(OBJECTS)
+
+    _run(catalog, tmp_path)
+
+    row = prepared.owner.execute(
+        "SELECT backend_bytes, backend_total, backend_at IS NOT NULL FROM capacity_counters"
+        " WHERE project = 'vision'"
+    ).fetchone()
+    usage = prepared.store.usage(Prefix(""))
+    assert row == (usage.used_bytes, usage.total_bytes, True)
+
+
+def test_a_finding_is_opened_once_followed_and_closed_when_its_bytes_are_gone(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.commit(OBJECTS)
+    stray = prepared.put("checkpoints/vision/old/weights.bin", b"w" * 123)
+
+    first = _document(_run(catalog, tmp_path))
+    second = _document(_run(catalog, tmp_path))
+    with catalog.transaction() as tx:
+        (finding,) = findings.current(tx, projects=["vision"])
+    (prepared.root / stray).unlink()
+    third = _document(_run(catalog, tmp_path))
+
+    assert [one["bytes"] for one in first["findings"]] == [123]
+    assert first["findings"][0]["finding"] == second["findings"][0]["finding"]
+    assert second["findings"][0]["deadline"] == first["findings"][0]["deadline"]
+    assert first["equation"]["lines"]["unexplained"] == 123
+    assert (finding.owner, finding.state, finding.events) == ("storage-oncall", "open", 2)
+    assert finding.deadline - finding.opened_at == timedelta(days=3)
+    assert third["findings"] == []
+    assert third["equation"]["lines"]["unexplained"] == 0
+    with catalog.transaction() as tx:
+        (closed,) = findings.current(tx, projects=["vision"], closed=True)
+    assert (closed.state, closed.events) == ("closed", 3)
+
+
+def test_an_explained_finding_opens_again_when_it_grows(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.put("checkpoints/vision/old/a", b"a" * 10)
+    _run(catalog, tmp_path)
+    with catalog.transaction() as tx:
+        (finding,) = findings.current(tx, projects=["vision"])
+        findings.explain(
+            tx, finding.finding_id, reason="moved by hand", actor="operator:ann", at=END
+        )
+    same = _document(_run(catalog, tmp_path))
+    prepared.put("checkpoints/vision/old/b", b"b" * 10)
+    grown = _document(_run(catalog, tmp_path))
+
+    assert same["findings"][0]["state"] == "explained"
+    assert same["findings"][0]["note"] == "moved by hand"
+    assert grown["findings"][0]["state"] == "open"
+    assert grown["findings"][0]["bytes"] == 20
+
+
+def test_a_missing_committed_object_fails_the_run_after_the_report_is_written(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    kept = prepared.commit(OBJECTS)
+    (prepared.root / kept.key_of("model.bin")).unlink()
+
+    result = _run(catalog, tmp_path)
+
+    assert not result["passed"]
+    assert result["failed"] == ["nothing-committed-absent"]
+    assert Path(result["html"]).is_file()
+    assert _document(result)["differences"][0]["samples"][0]["key"] == kept.key_of("model.bin")
+    with pytest.raises(reconcile.ChecksFailed, match="nothing-committed-absent"):
+        reconcile.raise_if_failed(result)
+
+
+def test_an_overdue_finding_fails_the_run(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.put("checkpoints/vision/old/a", b"a" * 10)
+    assert _run(catalog, tmp_path)["passed"]
+    with catalog.transaction() as tx:
+        (finding,) = findings.current(tx, projects=["vision"])
+        findings.assign(
+            tx,
+            finding.finding_id,
+            owner="ann",
+            deadline=finding.opened_at,
+            actor="operator:ann",
+            at=finding.opened_at,
+        )
+
+    result = _run(catalog, tmp_path)
+
+    assert result["failed"] == ["no-finding-overdue"]
+    assert _document(result)["findings"][0]["overdue"]
+
+
+def test_a_report_shows_no_key_of_another_project(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.commit(OBJECTS)
+    prepared.commit({"secret-name.bin": b"s" * 55}, project="speech")
+    prepared.put("checkpoints/speech/private/notes", b"p" * 66)
+    prepared.put("lost+found/block", b"b" * 77)
+
+    result = _run(catalog, tmp_path)
+    document = _document(result)
+
+    content = Path(result["json"]).read_text() + Path(result["html"]).read_text()
+    assert "speech" not in content
+    assert document["equation"]["lines"]["unexplained"] == 0
+    assert document["store_equation"]["lines"]["unexplained"] == 66 + 77
+    assert [one["project"] for one in document["findings"]] == [SHARED]
+    assert document["store_equation"]["closes"]
+
+
+def test_a_listing_that_fails_feeds_no_report_and_closes_no_finding(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared.put("checkpoints/vision/old/a", b"a" * 10)
+    _run(catalog, tmp_path)
+    stores = stores_of(catalog)
+    listing = type(stores["local"].list(Prefix("")))
+    monkeypatch.setattr(listing, "__iter__", lambda self: iter(self._entries()))
+
+    with pytest.raises(ListingUnusable):
+        reconcile.run(
+            catalog, stores, "vision", window=WINDOW, report_dir=tmp_path, actor="dag:test"
+        )
+
+    with catalog.transaction() as tx:
+        assert len(reports.summaries(tx)) == 1
+        (finding,) = findings.current(tx, projects=["vision"])
+    assert finding.state == "open"
+
+
+def test_a_store_that_is_not_there_does_not_hide_the_reports_of_the_others(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.commit(OBJECTS)
+    prepared.owner.execute(
+        "INSERT INTO stores (store, kind, config, failure_domain, tier)"
+        " VALUES ('cold', 'file', '{\"root\": \"/nowhere/at/all\"}', 'rack-2', 'cold');"
+        "UPDATE projects SET store = 'cold' WHERE project = 'vision'"
+    )
+
+    with pytest.raises(Exception, match="cold"):
+        _run(catalog, tmp_path)
+
+    with catalog.transaction() as tx:
+        (summary,) = reports.summaries(tx)
+        document = reports.get(tx, summary.report_id).document
+    assert summary.store == "local"
+    assert not summary.passed
+    failed = [check["name"] for check in document["checks"] if not check["passed"]]
+    assert failed == ["every-store-listed"]
+
+
+def test_an_unknown_project_is_named(catalog: Catalog, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="'ghost'"):
+        reconcile.run(
+            catalog,
+            Stores(lambda name: StoreConfig(name, "file", "x")),
+            "ghost",
+            window=WINDOW,
+            report_dir=tmp_path,
+            actor="t",
+        )
