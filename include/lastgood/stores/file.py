@@ -42,8 +42,8 @@ from lastgood.stores.listing import StreamedListing
 from lastgood.stores.parts import part_bytes_for
 from lastgood.stores.quarantine import move, protect_below
 from lastgood.stores.ranged import RangedReader
-from lastgood.stores.tree import Tree, read_small, remove
-from lastgood.stores.walk import Tally, listed, objects_below
+from lastgood.stores.tree import Tree, read_small, remove, spelled
+from lastgood.stores.walk import NOT_UTF8, Tally, listed, objects_below
 
 
 class FileStore:
@@ -116,27 +116,36 @@ class FileStore:
             yield cast(BinaryIO, RangedReader(self._tree, key, fd, start, size_bytes))
 
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
-        for _, together in groupby(
-            objects, key=lambda one: (one.hidden, one.key.rpartition("/")[0])
-        ):
+        for _, together in groupby(objects, key=self._folder_of):
             yield from self._delete_from_folder(list(together))
 
+    def _folder_of(self, one: StoredObject) -> tuple[Path, bool]:
+        return self._place(one)[:-1], one.foreign == NOT_UTF8
+
     def _delete_from_folder(self, objects: Sequence[StoredObject]) -> list[KeyOutcome]:
-        place = self._place(objects[0])
+        parent = self._place(objects[0])[:-1]
         try:
-            with self._tree.folder(place[:-1]) as folder:
+            if objects[0].foreign == NOT_UTF8:
+                parent = self._tree.spelled(parent)
+            with (
+                self._tree.translated(objects[0].key, "delete"),
+                self._tree.folder(parent) as folder,
+            ):
                 outcomes = [self._delete_one(folder, one) for one in objects]
                 os.fsync(folder)
         except (FileNotFoundError, NotADirectoryError):
             outcomes = [KeyOutcome(one.key, one.version_id, Outcome.ABSENT) for one in objects]
-        self._prune(place[:-1])
+        self._prune(parent)
         return outcomes
 
     def _delete_one(self, folder: int, one: StoredObject) -> KeyOutcome:
+        name = self._place(one)[-1]
         try:
+            if one.foreign == NOT_UTF8:
+                name = spelled(folder, name)
             if not one.hidden or self._lstat(path_of(self.name, one.key)) is None:
                 forget(self._tree, one.key)
-            remove(folder, self._place(one)[-1])
+            remove(folder, name)
         except FileNotFoundError:
             return KeyOutcome(one.key, one.version_id, Outcome.ABSENT)
         except OSError as error:

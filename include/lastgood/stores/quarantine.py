@@ -12,7 +12,6 @@ from lastgood.stores.keys import Path
 from lastgood.stores.tree import (
     ATTEMPTS,
     FILE,
-    FOLDER,
     WRITE_BITS,
     Tree,
     link,
@@ -43,7 +42,7 @@ def move(tree: Tree, source: Path, target: Path) -> None:
 def _move_into(tree: Tree, from_folder: int, name: bytes, target: Path) -> None:
     with tree.folder(target[:-1], create=True) as to_folder:
         try:
-            _rename_folder(from_folder, name, to_folder, target[-1])
+            _rename_folder(tree, from_folder, name, to_folder, target[-1])
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
@@ -52,10 +51,12 @@ def _move_into(tree: Tree, from_folder: int, name: bytes, target: Path) -> None:
         os.fsync(from_folder)
 
 
-def _rename_folder(from_folder: int, name: bytes, to_folder: int, new_name: bytes) -> None:
+def _rename_folder(
+    tree: Tree, from_folder: int, name: bytes, to_folder: int, new_name: bytes
+) -> None:
     """Rename a folder, never replacing one that holds anything. Its own write bit is needed,
     because its `..` changes with it."""
-    moved = os.open(name, FOLDER, dir_fd=from_folder)
+    moved = tree.open_folder(from_folder, name)
     try:
         with_write_bit(
             from_folder,
@@ -72,13 +73,13 @@ def _rename_folder(from_folder: int, name: bytes, to_folder: int, new_name: byte
 
 
 def _join(tree: Tree, from_folder: int, name: bytes, to_folder: int, new_name: bytes) -> None:
-    source = os.open(name, FOLDER, dir_fd=from_folder)
-    target = os.open(new_name, FOLDER, dir_fd=to_folder)
+    source = tree.open_folder(from_folder, name)
+    target = tree.open_folder(to_folder, new_name)
     try:
         for entry in map(os.fsencode, os.listdir(source)):
             if stat.S_ISDIR(os.stat(entry, dir_fd=source, follow_symlinks=False).st_mode):
                 try:
-                    _rename_folder(source, entry, target, entry)
+                    _rename_folder(tree, source, entry, target, entry)
                 except OSError as error:
                     if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                         raise
@@ -123,7 +124,7 @@ def _protect(tree: Tree, folder: int) -> None:
     for name in map(os.fsencode, os.listdir(folder)):
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
-            fd = os.open(name, FOLDER, dir_fd=folder)
+            fd = tree.open_folder(folder, name)
         elif stat.S_ISREG(mode):
             fd = tree.open_file(folder, name, FILE)
         else:

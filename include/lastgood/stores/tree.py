@@ -57,17 +57,22 @@ class Tree:
 
     def _enter(self, fd: int, part: bytes, *, create: bool) -> int:
         try:
-            return os.open(part, FOLDER, dir_fd=fd)
+            return self.open_folder(fd, part)
         except FileNotFoundError:
             if not create:
                 raise
-        except OSError as error:
-            self._refuse_symlink(fd, part, error)
-            raise
         with suppress(FileExistsError):
             os.mkdir(part, dir_fd=fd)
             os.fsync(fd)
-        return self._enter(fd, part, create=False)
+        return self.open_folder(fd, part)
+
+    def open_folder(self, fd: int, name: bytes) -> int:
+        """A descriptor of a folder in a folder. ForeignEntry for a symbolic link."""
+        try:
+            return os.open(name, FOLDER, dir_fd=fd)
+        except OSError as error:
+            self._refuse_symlink(fd, name, error)
+            raise
 
     def open_file(self, fd: int, name: bytes, flags: int = FILE) -> int:
         """A descriptor of a regular file in a folder. ForeignEntry for anything else."""
@@ -90,6 +95,13 @@ class Tree:
                 raise ForeignEntry(
                     store=self.store, key=shown(name), what="a symbolic link"
                 ) from error
+
+    def spelled(self, path: Path) -> Path:
+        """A path as the file system spells it, of one as listings show it."""
+        for depth in range(len(path)):
+            with self.folder(path[:depth]) as folder:
+                path = (*path[:depth], spelled(folder, path[depth]), *path[depth + 1 :])
+        return path
 
     def prune(self, path: Path, floor: int) -> None:
         """Remove the folder and its parents as far as they are empty, down to `floor`
@@ -181,6 +193,15 @@ def remove_folder(parent: int, name: bytes) -> None:
 def shown(name: bytes) -> str:
     """A file's name for people; bytes that are no UTF-8 appear as `\\xNN`."""
     return name.decode("utf-8", "backslashreplace")
+
+
+def spelled(folder: int, name: bytes) -> bytes:
+    """The entry of a folder that `shown` shows so. FileExistsError if several look alike."""
+    entries = [os.fsencode(entry) for entry in os.listdir(folder)]
+    alike = [entry for entry in entries if shown(entry).encode() == name]
+    if len(alike) > 1:
+        raise FileExistsError(errno.EEXIST, "several names look alike; remove them by hand")
+    return alike[0] if alike else name
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:

@@ -13,6 +13,7 @@ from lastgood.stores.base import Key, StoredObject, StoreError
 from lastgood.stores.keys import RESERVED
 from lastgood.stores.tree import FOLDER, Tree, shown
 
+NOT_UTF8 = "name-not-utf8"  # listed with `\\xNN` for the bytes that are none
 DEPTH_LIMIT = 100  # folders; a descriptor is open for each while one walks
 
 
@@ -30,7 +31,7 @@ def _walk(
     tree: Tree, fd: int, prefix: str, hidden: bool, depth: int, foreign: str | None
 ) -> Iterator[StoredObject]:
     for order, raw in _names(fd, skip_reserved=prefix == ""):
-        alien = foreign or (None if _is_utf8(raw) else "name-not-utf8")
+        alien = foreign or (None if _is_utf8(raw) else NOT_UTF8)
         key = prefix + shown(raw)
         try:
             if not order.endswith(b"/"):
