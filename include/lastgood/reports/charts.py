@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lastgood.reports.words import human_bytes, line_name
+from lastgood.rules.byte_equation import Line
 
 _WIDTH = 1000.0
 _LEAST = 6.0  # a line that is not empty is never invisible
@@ -18,7 +19,7 @@ _GAP = 2.0
 
 def equation_bar(lines: Mapping[str, int], label: str) -> Markup:
     """All lines of a byte equation side by side, as wide as their share of the store."""
-    shown = {name: size for name, size in lines.items() if size > 0}
+    shown = {line.value: lines[line.value] for line in Line if lines.get(line.value, 0) > 0}
     if not shown:
         return _svg(36, label, [_rect("track", 0, 4, _WIDTH, 28, "nothing is stored")])
     shapes, x = [], 0.0

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from lastgood.reports import charts, words
+from lastgood.rules.byte_equation import Line
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -36,6 +37,7 @@ def environment(*folders: Path) -> Environment:
         adjustment_note=words.adjustment_note,
     )
     made.globals.update(
+        lines_in_order=[line.value for line in Line],
         share=words.share,
         equation_bar=charts.equation_bar,
         capacity_bar=charts.capacity_bar,

@@ -255,7 +255,7 @@ def _observed(check: Check, result: Mapping[str, Any], frame: pd.DataFrame) -> s
         return f"could not be evaluated: {raised['exception_message']}"
     details = result["result"]
     if result["success"]:
-        return f"{len(frame)} rows"
+        return f"{len(frame)} checked"
     missing = details.get("partial_missing_list") or details.get("missing_value_list")
     if missing:
         return "missing: " + ", ".join(map(str, missing))
