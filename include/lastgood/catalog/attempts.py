@@ -392,6 +392,16 @@ def manifest_of(tx: Transaction, attempt: Attempt) -> bytes | None:
     return None if row is None or row["manifest"] is None else bytes(row["manifest"])
 
 
+def failure_facts(tx: Transaction, attempt: Attempt) -> Mapping[str, Any]:
+    """What was recorded when an attempt failed; nothing for one that did not."""
+    row = tx.execute(
+        "SELECT facts FROM events WHERE stage_id = %s AND kind = 'failed' AND recorded_at = %s"
+        " AND facts->>'attempt' = %s",
+        (attempt.stage_id, attempt.state_at, str(attempt.attempt_id)),
+    ).fetchone()
+    return {} if row is None else row["facts"]
+
+
 def finished(tx: Transaction, attempt: Attempt) -> None:
     """Note that marker and control keys of a committed attempt are in the store."""
     tx.execute(

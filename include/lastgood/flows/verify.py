@@ -1,0 +1,216 @@
+"""Verify: are the bytes of a sealed attempt what its manifest says? Every verdict is kept, so that
+a restart goes on where the verified objects end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from lastgood.catalog import attempts
+from lastgood.catalog.attempts import Attempt, AttemptObject
+from lastgood.catalog.db import Catalog
+from lastgood.errors import Unavailable
+from lastgood.rules import layout
+from lastgood.rules.manifest import Manifest, ManifestObject
+from lastgood.stores.base import (
+    Key,
+    KeyExists,
+    Part,
+    PartInvalid,
+    Prefix,
+    Store,
+    UploadGone,
+    UploadId,
+)
+from lastgood.stores.hashing import ExpectedObject, Verdict, VerifiedObject, verify_as_completed
+
+INLINE_BYTES = 256 << 20
+"""What a commit may read while its client waits; more is left to the workers."""
+
+_COMPLETERS = 8
+_FLUSH_OBJECTS = 256
+_FLUSH_SECONDS = 2.0
+UNEXPECTED_OBJECT = "unexpected-object"
+
+Problem = Mapping[str, Any]  # {problem, expected, found}
+
+
+class LongRead(Exception):
+    """More bytes would have to be read than the caller allowed: the rest is for others."""
+
+
+@dataclass(slots=True)
+class _Verdicts:
+    """Verdicts not yet recorded, by path."""
+
+    verified: dict[str, str | None] = field(default_factory=dict)
+    problems: dict[str, Problem] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.verified) + len(self.problems)
+
+
+def pending(catalog: Catalog) -> list[UUID]:
+    """The attempts that a commit left to be finished, of every project, oldest first: sealed ones,
+    and committed ones whose marker or control keys a crash may have prevented."""
+    with catalog.transaction() as tx:
+        return attempts.unfinished(tx)
+
+
+def complete_uploads(
+    catalog: Catalog, store: Store, attempt: Attempt, objects: Sequence[AttemptObject]
+) -> None:
+    """Publish the objects of a sealed attempt. What lacks parts gets a problem; the others are
+    published, so that every bad object can be named."""
+    todo = [item for item in objects if item.upload_id is not None and item.verified_at is None]
+    if not todo:
+        return
+    with ThreadPoolExecutor(min(_COMPLETERS, len(todo))) as threads:
+        found = list(threads.map(lambda item: _complete(store, attempt, item), todo))
+    problems = {
+        item.path: problem for item, problem in zip(todo, found, strict=True) if problem is not None
+    }
+    if problems:
+        with catalog.transaction() as tx:
+            attempts.record_verified(tx, attempt, {}, problems)
+
+
+def _complete(store: Store, attempt: Attempt, item: AttemptObject) -> Problem | None:
+    key = Key(layout.object_key(attempt.prefix, item.path))
+    upload_id = UploadId(item.upload_id or "")
+    try:
+        parts = store.parts(key, upload_id)
+        problem = _shortage(item, parts)
+        if problem is None:
+            store.complete_upload(key, upload_id, parts)
+            return None
+    except PartInvalid as error:
+        problem = _other_size(item.size_bytes, str(error))
+    except (UploadGone, KeyExists):
+        return None  # an earlier call published it, or nobody did: verification tells
+    # Parts vanish while another call completes the upload, but not before the object is there.
+    return None if store.stat(key) is not None else problem
+
+
+def _shortage(item: AttemptObject, parts: Sequence[Part]) -> Problem | None:
+    held_bytes = sum(part.size_bytes for part in parts)
+    if not parts:
+        return {"problem": Verdict.MISSING_OBJECT.value, "expected": item.sha256, "found": None}
+    return None if held_bytes == item.size_bytes else _other_size(item.size_bytes, held_bytes)
+
+
+def _other_size(expected: int, found: int | str) -> Problem:
+    return {"problem": Verdict.SIZE_MISMATCH.value, "expected": expected, "found": found}
+
+
+def verify(
+    catalog: Catalog,
+    store: Store,
+    attempt: Attempt,
+    manifest: Manifest,
+    *,
+    read_limit_bytes: int | None = None,
+) -> None:
+    """Verify every object that was not verified yet and record each verdict. Raises LongRead, with
+    the verdicts so far recorded, if more than `read_limit_bytes` would have to be read."""
+    with catalog.transaction() as tx:
+        known = {item.path: item for item in attempts.objects(tx, attempt)}
+    todo = [
+        item
+        for item in manifest.objects
+        if known[item.path].verified_at is None and known[item.path].problem is None
+    ]
+    budget = _Budget(read_limit_bytes)
+    if store.profile.direct or not store.profile.attests_sha256:
+        budget.require(sum(item.size_bytes for item in todo))
+    waiting = _Verdicts()
+    flushed = time.monotonic()
+    try:
+        for path, verdict in _verdicts(store, attempt, todo, budget):
+            if verdict.ok:
+                waiting.verified[path] = _version(store, verdict.key)
+            else:
+                waiting.problems[path] = _problem(verdict)
+            if len(waiting) >= _FLUSH_OBJECTS or time.monotonic() - flushed > _FLUSH_SECONDS:
+                _flush(catalog, attempt, waiting)
+                flushed = time.monotonic()
+    finally:
+        _flush(catalog, attempt, waiting)
+
+
+class _Budget:
+    """How many bytes may still be read."""
+
+    def __init__(self, limit_bytes: int | None) -> None:
+        self._limit_bytes = limit_bytes
+        self._read_bytes = 0
+
+    def require(self, size_bytes: int) -> None:
+        if self._limit_bytes is not None and self._read_bytes + size_bytes > self._limit_bytes:
+            raise LongRead
+
+    def spend(self, size_bytes: int) -> None:
+        """Called from many threads; a lost addition only reads a little further."""
+        self.require(size_bytes)
+        self._read_bytes += size_bytes
+
+
+def _verdicts(
+    store: Store, attempt: Attempt, objects: Sequence[ManifestObject], budget: _Budget
+) -> Iterator[tuple[str, VerifiedObject]]:
+    paths = {Key(layout.object_key(attempt.prefix, item.path)): item for item in objects}
+    expected = [
+        ExpectedObject(
+            key, item.size_bytes, item.sha256, item.part_bytes, tuple(item.part_sha256 or ())
+        )
+        for key, item in paths.items()
+    ]
+    for verdict in verify_as_completed(store, expected, progress=budget.spend):
+        yield paths[verdict.key].path, verdict
+
+
+def unexpected_objects(store: Store, attempt: Attempt, manifest: Manifest) -> dict[str, Problem]:
+    """What a job left in its own folder beside the objects of the manifest: it would be part of a
+    checkpoint that does not name it. Raises Unavailable if the store does not list it all."""
+    prefix = f"{attempt.prefix}{layout.OBJECTS_NAME}"
+    named = {item.path for item in manifest.objects}
+    found: dict[str, Problem] = {}
+    listing = store.list(Prefix(prefix))
+    for entry in listing:
+        path = entry.key.removeprefix(prefix)
+        if path not in named:
+            found[path] = {
+                "problem": UNEXPECTED_OBJECT,
+                "expected": None,
+                "found": entry.foreign or entry.size_bytes,
+            }
+    if not listing.complete:
+        raise Unavailable(what=f"store {store.name}", reason=f"it did not list all of {prefix}")
+    return found
+
+
+def _version(store: Store, key: Key) -> str | None:
+    if not store.profile.versioned:
+        return None
+    there = store.stat(key)
+    return None if there is None else there.version_id
+
+
+def _problem(verdict: VerifiedObject) -> Problem:
+    return {
+        "problem": verdict.verdict.value,
+        "expected": verdict.expected,
+        "found": verdict.found,
+    }
+
+
+def _flush(catalog: Catalog, attempt: Attempt, waiting: _Verdicts) -> None:
+    if waiting:
+        with catalog.transaction() as tx:
+            attempts.record_verified(tx, attempt, waiting.verified, waiting.problems)
+        waiting.verified.clear()
+        waiting.problems.clear()
