@@ -32,6 +32,7 @@ from lastgood.catalog.uploads import Incomplete
 from lastgood.faults import point
 from lastgood.flows import control_keys, control_pruning, deletion, lapses, sane_clock
 from lastgood.flows.pending_uploads import Strays, abort_all, strays
+from lastgood.flows.policies import policy_of
 from lastgood.rules.policy import Policy
 from lastgood.stores.base import StoreError
 from lastgood.stores.open import Stores
@@ -98,7 +99,7 @@ def _summary(project: str, todo: Plan, told: _Told, found: Strays, pruned: int) 
 def plan(catalog: Catalog, project: str) -> Plan:
     """What a clean-up would do now. Raises NotFound."""
     with catalog.transaction() as tx:
-        policy = _policy(tx, project)
+        policy = policy_of(tx, project)
         measured = uploads.p99(tx, project)
         now = history.now(tx)
         opened = uploads.in_state(tx, project, "open")
@@ -157,7 +158,7 @@ class _Cleaning:
         """Decide that an open attempt is given up, under the lock that its commit needs."""
         with self.catalog.transaction() as tx:
             attempt, current = self._locked(tx, one)
-            policy = _policy(tx, self.project)
+            policy = policy_of(tx, self.project)
             waits = _waits_for(current, policy, uploads.p99(tx, self.project), history.now(tx))
             if attempt.state is not State.OPEN or waits is not None:
                 return
@@ -174,7 +175,7 @@ class _Cleaning:
         """A failed attempt was kept long enough to be looked at."""
         with self.catalog.transaction() as tx:
             attempt, current = self._locked(tx, one)
-            policy = _policy(tx, self.project)
+            policy = policy_of(tx, self.project)
             if attempt.state is not State.FAILED or not _evidence_is_old(
                 current, policy, history.now(tx)
             ):
@@ -269,7 +270,3 @@ class _Cleaning:
             actor=self.actor,
         )
         tombstones.intend(tx, intent, event)
-
-
-def _policy(tx: Transaction, project: str) -> Policy:
-    return Policy.parse(projects.current_policy(tx, project).document, where=project)

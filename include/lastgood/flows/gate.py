@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lastgood import errors
-from lastgood.catalog import copies, gate_facts, history, locks, projects
+from lastgood.catalog import copies, gate_facts, history, locks
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence, Sighting
 from lastgood.flows import control_keys, sane_clock
+from lastgood.flows.policies import policy_of
 from lastgood.rules import canonical, layout
 from lastgood.rules.gate import Fact, Verdict, judge
-from lastgood.rules.policy import Policy
 from lastgood.stores.base import Key, KeyMissing, StoreError
 from lastgood.stores.open import Stores
 
@@ -58,9 +58,7 @@ class Lookout:
         """Evidence that can speak for a copy of the project."""
         evidence = self._general()
         with self._catalog.transaction() as tx:
-            version = projects.current_policy(tx, self._project)
-            policy = Policy.parse(version.document, where=version.policy)
-            witnesses = gate_facts.witnesses(tx, copy, policy)
+            witnesses = gate_facts.witnesses(tx, copy, policy_of(tx, self._project))
         sightings = dict(evidence.sightings)
         for witness in witnesses:
             if witness.copy_id not in sightings:

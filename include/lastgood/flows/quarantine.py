@@ -16,9 +16,9 @@ from lastgood.catalog.copies import Copy, CopyObject, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.faults import point
 from lastgood.flows import control_keys
+from lastgood.flows.policies import policy_of
 from lastgood.rules.layout import manifest_key, marker_key, object_key
 from lastgood.rules.names import CheckpointId
-from lastgood.rules.policy import Policy
 from lastgood.stores.base import Key, Prefix, StoredObject, StoreError
 from lastgood.stores.open import Stores
 
@@ -42,7 +42,7 @@ class Followed:
 def listed(catalog: Catalog, project: str) -> list[Quarantined]:
     """The project's copies in quarantine, by stage and oldest checkpoint first."""
     with catalog.transaction() as tx:
-        policy = Policy.parse(projects.current_policy(tx, project).document, where=project)
+        policy = policy_of(tx, project)
         found = copies.in_state(tx, project, State.QUARANTINED)
     return [Quarantined(copy, copy.state_at + policy.quarantine.grace) for copy in found]
 

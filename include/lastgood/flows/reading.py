@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from lastgood import errors
-from lastgood.catalog import checkpoints, copies, locks, projects, readers, stages
+from lastgood.catalog import checkpoints, copies, locks, readers, stages
 from lastgood.catalog.checkpoints import ReadableCopy
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.readers import ReaderLease
-from lastgood.rules.policy import Policy
+from lastgood.flows.policies import policy_of
 
 
 @contextmanager
@@ -25,8 +25,7 @@ def reading(catalog: Catalog, project: str, copy_id: int, *, reader: str) -> Ite
         locks.copies(tx, [copy_id])
         copy = copies.get(tx, project, copy_id)
         copies.require(copy, State.PRESENT, action="reading")
-        version = projects.current_policy(tx, project)
-        ttl = Policy.parse(version.document, where=version.policy).leases.reader
+        ttl = policy_of(tx, project).leases.reader
         checkpoint = checkpoints.find(tx, copy.checkpoint)
         assert checkpoint is not None
         readable = ReadableCopy(copy.copy_id, copy.store, copy.prefix)

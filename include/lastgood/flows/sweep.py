@@ -21,6 +21,7 @@ from lastgood.catalog.projects import PolicyVersion
 from lastgood.faults import point
 from lastgood.flows import control_keys, deletion, lapses, quarantine, sane_clock
 from lastgood.flows.gate import Judged, Lookout, judge_copy
+from lastgood.flows.policies import policy_of
 from lastgood.rules.gate import Truth, Verdict
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import rough_size
@@ -114,7 +115,7 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
     MarkNotSweepable for a mark that is not the newest live one, not of the policy in force, or old."""
     with catalog.transaction() as tx:
         version = projects.current_policy(tx, project)
-        policy = Policy.parse(version.document, where=version.policy)
+        policy = policy_of(tx, project)
         mark = marks.newest(tx, project) if mark_id is None else marks.get(tx, project, mark_id)
         if mark is not None:
             _require_sweepable(tx, mark, version, policy)

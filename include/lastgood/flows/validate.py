@@ -18,7 +18,6 @@ from lastgood.catalog import (
     generations,
     history,
     locks,
-    projects,
     receipts,
     stages,
     validations,
@@ -30,9 +29,9 @@ from lastgood.catalog.receipts import Receipt, Validation
 from lastgood.catalog.stages import Stage
 from lastgood.flows import quarantine
 from lastgood.flows.checksum import Finding, check
+from lastgood.flows.policies import policy_of
 from lastgood.flows.reading import reading
 from lastgood.rules import cadence
-from lastgood.rules.policy import Policy
 from lastgood.rules.retention_rules import Level
 from lastgood.stores.open import Stores
 
@@ -50,7 +49,7 @@ def due(catalog: Catalog, project: str) -> list[int]:
     urgent first. In a stage whose restores are blocked, the newest copy that did not fail is due."""
     versions = {Level.CHECKSUM: validator_version()}
     with catalog.transaction() as tx:
-        policy = _policy(tx, project)
+        policy = policy_of(tx, project)
         now = history.now(tx)
         blocked = set(blocks.blocked_stages(tx, project))
         found: list[int] = []
@@ -191,7 +190,3 @@ def _establish(catalog: Catalog, project: str, receipt: Receipt, actor: str) -> 
             because=because,
         )
     return checkpoint
-
-
-def _policy(tx: Transaction, project: str) -> Policy:
-    return Policy.parse(projects.current_policy(tx, project).document, where=project)

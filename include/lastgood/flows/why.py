@@ -14,6 +14,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.receipts import Receipt
 from lastgood.catalog.tombstones import Tombstone
 from lastgood.flows.gate import Lookout, judge_copy
+from lastgood.flows.policies import policy_of
 from lastgood.rules import retention
 from lastgood.rules.decision import Leaving, Reason
 from lastgood.rules.gate import Verdict
@@ -68,8 +69,7 @@ def why(catalog: Catalog, stores: Stores, checkpoint: CheckpointId) -> Why:
     told = tuple(_explain(catalog, lookout, copy, mark_id) for copy in found)
     with catalog.transaction() as tx:
         version = projects.current_policy(tx, project)
-        policy = Policy.parse(version.document, where=version.policy)
-        kept, leaving = _retention(tx, found[0], policy)
+        kept, leaving = _retention(tx, found[0], policy_of(tx, project))
     return Why(
         checkpoint=checkpoint,
         policy=f"{version.policy} version {version.version}",
