@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from lastgood.errors import AttemptState, StaleSequence
 from lastgood.rules.manifest import CheckpointKind, Manifest, ResumedFrom
 from lastgood.rules.names import CheckpointId, StageId
 from lastgood.runner.checkpoint import Checkpoint
@@ -43,16 +44,13 @@ class Attempts:
         coordinator: Coordinator,
         stage: StageId,
         generation: int,
-        next_sequence: int,
         resumed_from: ResumedFrom | None,
-        renew_every: timedelta,
     ) -> None:
         self._coordinator = coordinator
         self._stage = stage
         self._generation = generation
-        self._next_sequence = next_sequence
+        self._next_sequence = 1
         self._resumed_from = resumed_from
-        self._renew_every = renew_every
         self._unfinished: Unfinished | None = None
 
     def is_unfinished(self, request: Request) -> bool:
@@ -60,20 +58,36 @@ class Attempts:
         return self._unfinished is not None and self._unfinished.request == request
 
     def prepare(self, request: Request, stop: Stop) -> Ticket:
-        """Have a place made for the objects. An unfinished attempt of the same request goes on."""
+        """Have a place made for the objects. An unfinished attempt of the same request goes on.
+
+        Raises FencedGeneration, LeaseExpired, NoRoom, …
+        """
+        coordinator = self._coordinator.until(stop)
+        while True:
+            attempt = self._attempt_for(request)
+            try:
+                answer = coordinator.ask("POST", "checkpoints/prepare", _body(attempt))
+            except StaleSequence as stale:  # an earlier process of this generation went further
+                self._go_behind(stale)
+            except AttemptState:  # ... or is at this sequence; or our own attempt was cleaned up
+                self.forget()
+            else:
+                return Ticket.from_prepared(
+                    answer, request.sizes, url=self._coordinator.url, step=request.step
+                )
+
+    def _attempt_for(self, request: Request) -> Unfinished:
         if self._unfinished is None or self._unfinished.request != request:
             self._unfinished = Unfinished(request, self._next_sequence, str(uuid.uuid4()))
             self._next_sequence += 1
-        answer = self._coordinator.until(stop).ask(
-            "POST", "checkpoints/prepare", self._body(self._unfinished)
-        )
-        return Ticket.from_prepared(
-            answer,
-            request.sizes,
-            url=self._coordinator.url,
-            step=request.step,
-            renew_every=self._renew_every,
-        )
+        return self._unfinished
+
+    def _go_behind(self, stale: StaleSequence) -> None:
+        generation, _, sequence = str(stale.facts["current"]).partition(".")
+        if int(generation) != self._generation or int(sequence) < self._next_sequence - 1:
+            raise stale
+        self._next_sequence = int(sequence) + 1
+        self.forget()
 
     def forget(self) -> None:
         """The unfinished attempt is of no use any more; its bytes are cleaned up by the
@@ -105,16 +119,15 @@ class Attempts:
         checkpoint = CheckpointId.of(self._stage, self._generation, sequence)
         return manifest_of(checkpoint, step, objects, self._resumed_from, facts)
 
-    def _body(self, attempt: Unfinished) -> dict[str, Any]:
-        return {
-            "sequence": attempt.sequence,
-            "step": attempt.request.step,
-            "kind": attempt.request.kind.value,
-            "idempotency_key": attempt.idempotency_key,
-            "objects": [
-                {"path": path, "bytes": size} for path, size in attempt.request.sizes.items()
-            ],
-        }
+
+def _body(attempt: Unfinished) -> dict[str, Any]:
+    return {
+        "sequence": attempt.sequence,
+        "step": attempt.request.step,
+        "kind": attempt.request.kind.value,
+        "idempotency_key": attempt.idempotency_key,
+        "objects": [{"path": path, "bytes": size} for path, size in attempt.request.sizes.items()],
+    }
 
 
 def _wait_while_sealed(coordinator: Coordinator, attempt: str, accepted: Mapping[str, Any]) -> None:

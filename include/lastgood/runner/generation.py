@@ -54,11 +54,12 @@ class Generation:
         self.stage = grant.stage
         self.number = grant.number
         self.resume = grant.resume
+        resumed_from = grant.resume.as_resumed_from() if grant.resume else None
         self._lease = WriterLease(coordinator, grant.stage, grant.number, grant.heartbeat)
         self.fenced = self._lease.lost
         self._coordinator = coordinator  # bears the generation's token
         self._reader = reader
-        self._attempts = _attempts(coordinator, grant)
+        self._attempts = Attempts(coordinator, grant.stage, grant.number, resumed_from)
         self._saving: SaveHandle | None = None
 
     def save(
@@ -250,17 +251,3 @@ class Generation:
     ) -> Checkpoint:
         self._lease.uncover()  # sealing ends the attempt's own lease
         return self._attempts.commit(ticket, records, facts, stop)
-
-
-def _attempts(coordinator: Coordinator, grant: Grant) -> Attempts:
-    resume = grant.resume or None
-    # A process that was started again may have been given its own generation again.
-    is_ours = resume is not None and resume.generation == grant.number
-    return Attempts(
-        coordinator,
-        grant.stage,
-        grant.number,
-        next_sequence=resume.sequence + 1 if resume is not None and is_ours else 1,
-        resumed_from=None if resume is None else resume.as_resumed_from(),
-        renew_every=grant.heartbeat,
-    )

@@ -14,7 +14,7 @@ log = logging.getLogger("lastgood.runner")
 
 
 class Heartbeat:
-    """Calls `beat` every `interval` until `close`.
+    """Calls `beat` again and again until `close`; it answers when to call it next.
 
     A Transient failure is logged and tried again sooner; any other error is given once to
     `on_refusal`, and the beating ends.
@@ -22,14 +22,14 @@ class Heartbeat:
 
     def __init__(
         self,
-        beat: Callable[[], None],
-        interval: timedelta,
+        beat: Callable[[], timedelta],
+        first_pause: timedelta,
         on_refusal: Callable[[LastgoodError], None],
         *,
         name: str,
     ) -> None:
         self._beat = beat
-        self._interval_seconds = interval.total_seconds()
+        self._pause = first_pause
         self._on_refusal = on_refusal
         self._closed = threading.Event()
         # A daemon: a lease must not keep a process alive that has nothing else to do.
@@ -43,14 +43,13 @@ class Heartbeat:
             self._thread.join()
 
     def _run(self) -> None:
-        pause = self._interval_seconds
-        while not self._closed.wait(pause):
+        pause = self._pause
+        while not self._closed.wait(pause.total_seconds()):
             try:
-                self._beat()
-                pause = self._interval_seconds
+                pause = self._pause = self._beat()
             except Transient as failure:
                 log.warning("%s: %s", self._thread.name, failure)
-                pause = self._interval_seconds / 4
+                pause = self._pause / 4
             except LastgoodError as error:
                 self._on_refusal(error)
                 return

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from lastgood.errors import LastgoodError
+from lastgood.runner.checkpoint import instant
 from lastgood.runner.problems import Unreachable, problem_of
 from lastgood.runner.retry import Retry, Transient
 from lastgood.runner.stopping import Stop
@@ -21,6 +22,7 @@ from lastgood.runner.stopping import Stop
 MOUNT = "/lastgood"
 API = f"{MOUNT}/v1/runner"
 TIMEOUT = httpx.Timeout(connect=10, read=120, write=120, pool=None)  # seconds
+SOONEST_RENEWAL, LATEST_RENEWAL = timedelta(milliseconds=200), timedelta(minutes=1)
 BEAT_TIMEOUT = httpx.Timeout(10)  # a renewal that hangs is better tried again
 # Below the 5 s after which uvicorn closes an idle connection.
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=3)
@@ -31,6 +33,19 @@ _S3_ERROR = re.compile(r"<Code>([^<]+)</Code>(?:\s*<Message>([^<]*)</Message>)?"
 def new_client() -> httpx.Client:
     """A client for many threads. It sends no token unless a request says so."""
     return httpx.Client(timeout=TIMEOUT, limits=LIMITS, headers={"User-Agent": "lastgood-runner"})
+
+
+class Answer(dict[str, Any]):
+    """A JSON object that the coordinator answered, and when it did so by its own clock."""
+
+    def __init__(self, content: Mapping[str, Any], answered_at: datetime) -> None:
+        super().__init__(content)
+        self.answered_at = answered_at
+
+    def renewal_of(self, lease: str) -> timedelta:
+        """When to renew the lease whose end is in this field: after a third of what is left."""
+        left = instant(self[lease]) - self.answered_at
+        return min(max(left / 3, SOONEST_RENEWAL), LATEST_RENEWAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +78,8 @@ class Coordinator:
         path: str,
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
-    ) -> dict[str, Any]:
-        """The JSON that the route answers; {} if it answers nothing.
+    ) -> Answer:
+        """The JSON that the route answers; empty if it answers nothing.
 
         Raises the error of its problem document, or Unreachable.
         """
@@ -77,7 +92,7 @@ class Coordinator:
         body: Mapping[str, Any] | None = None,
         query: Mapping[str, str] | None = None,
         timeout: httpx.Timeout = TIMEOUT,
-    ) -> dict[str, Any]:
+    ) -> Answer:
         """`ask` without its patience: raises Transient where trying again may help."""
         url = self.absolute(f"{API}/{path}")
         with transport_failures(url):
@@ -90,8 +105,7 @@ class Coordinator:
                 timeout=timeout,
             )
         raise_problem(response)
-        answer: dict[str, Any] = response.json() if response.content else {}
-        return answer
+        return Answer(response.json() if response.content else {}, answered_at(response))
 
     def absolute(self, url: str) -> str:
         """A URL that the coordinator gave: absolute, or its own beginning with /lastgood."""

@@ -81,17 +81,18 @@ class WriterLease:
             # It ends by itself; what was trained and saved stands.
             log.warning("%s was not released: %s", self._name, error)
 
-    def _beat(self) -> None:
+    def _beat(self) -> timedelta:
         opened = self._open
         try:
-            self._renew({} if opened is None else opened.as_json())
+            return self._renew({} if opened is None else opened.as_json())
         except AttemptState:  # it was sealed, or is over; the generation is still to be renewed
             if self._open is opened:
                 self._open = None
-            self._renew({})
+            return self._renew({})
 
-    def _renew(self, body: Mapping[str, Any]) -> None:
-        self._coordinator.ask_once("POST", "heartbeats", body, timeout=BEAT_TIMEOUT)
+    def _renew(self, body: Mapping[str, Any]) -> timedelta:
+        answer = self._coordinator.ask_once("POST", "heartbeats", body, timeout=BEAT_TIMEOUT)
+        return answer.renewal_of("lease_expires_at")
 
     def _lose(self, reason: LastgoodError) -> None:
         self._reason = reason

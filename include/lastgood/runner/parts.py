@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 from urllib.parse import quote
 
@@ -108,11 +109,12 @@ class PresignedSender:
             self._granted.clear()
 
 
-def renew_grants(coordinator: Coordinator, attempt: str) -> None:
-    """Move the end of the attempt's upload grant. Raises Transient, or why it is refused."""
-    coordinator.ask_once(
-        "POST", f"checkpoints/{attempt}/grants", {"parts": []}, timeout=BEAT_TIMEOUT
-    )
+def renew_grants(coordinator: Coordinator, attempt: str) -> timedelta:
+    """Move the end of the attempt's upload grant; when to do it again. Raises Transient, or why it
+    is refused."""
+    path = f"checkpoints/{attempt}/grants"
+    answer = coordinator.ask_once("POST", path, {"parts": []}, timeout=BEAT_TIMEOUT)
+    return answer.renewal_of("grant_expires_at")
 
 
 def held_parts(coordinator: Coordinator, attempt: str) -> dict[tuple[str, int], HeldPart]:

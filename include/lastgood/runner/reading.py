@@ -9,18 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 from lastgood.errors import LastgoodError
 from lastgood.rules.manifest import Manifest
 from lastgood.runner.checkpoint import Checkpoint
 from lastgood.runner.heartbeat import Heartbeat
-from lastgood.runner.http import BEAT_TIMEOUT, Coordinator
+from lastgood.runner.http import BEAT_TIMEOUT, Answer, Coordinator
 from lastgood.runner.stopping import Stop
 
 log = logging.getLogger("lastgood.runner")
-LEASE = timedelta(minutes=15)
-RENEW_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +31,10 @@ class Lease:
     how: str
     direct_path: str | None
     urls: Mapping[str, str]  # by object path
+    renew_after: timedelta
 
     @classmethod
-    def from_json(cls, answer: Mapping[str, Any]) -> Lease:
+    def from_json(cls, answer: Answer) -> Lease:
         return cls(
             id=answer["lease"],
             token=answer["token"],
@@ -45,6 +43,7 @@ class Lease:
             how=answer["how"],
             direct_path=answer.get("direct_path"),
             urls={item["path"]: item["url"] for item in answer["objects"]},
+            renew_after=answer.renewal_of("expires_at"),
         )
 
 
@@ -59,11 +58,12 @@ class Reading:
             "workload": workload,
             "stage": stage,
             "reader": reader,
-            "ttl_seconds": int(LEASE.total_seconds()),
         }
         self._lock = threading.Lock()
         self._lease = self._acquire(which)
-        self._beat = Heartbeat(self._renew, RENEW_EVERY, coordinator.stop.request, name="reader")
+        self._beat = Heartbeat(
+            self._renew, self._lease.renew_after, coordinator.stop.request, name="reader"
+        )
 
     @property
     def lease(self) -> Lease:
@@ -94,11 +94,12 @@ class Reading:
         body = self._asked | {"checkpoint": which}
         return Lease.from_json(self._coordinator.ask("POST", "readers", body))
 
-    def _renew(self) -> None:
+    def _renew(self) -> timedelta:
         lease = self._lease
-        self._coordinator.bearing(lease.token).ask_once(
+        answer = self._coordinator.bearing(lease.token).ask_once(
             "POST", f"readers/{lease.id}/renew", timeout=BEAT_TIMEOUT
         )
+        return answer.renewal_of("expires_at")
 
     def _release(self, lease: Lease) -> None:
         try:

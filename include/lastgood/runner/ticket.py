@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from lastgood.rules.manifest import ManifestObject
+from lastgood.runner.http import Answer
 
 How = Literal["presigned", "endpoint", "direct"]
 ObjectRecord = ManifestObject  # a rank's answer is the object as the manifest will name it
@@ -52,12 +53,11 @@ class Ticket:
     @classmethod
     def from_prepared(
         cls,
-        answer: Mapping[str, Any],
+        answer: Answer,
         sizes: Mapping[str, int],
         *,
         url: str,
         step: int,
-        renew_every: timedelta,
     ) -> Ticket:
         """Read the answer of `POST checkpoints/prepare` for objects of these sizes (bytes)."""
         slots = {
@@ -75,7 +75,7 @@ class Ticket:
             step=step,
             how=answer["how"],
             direct_path=answer.get("direct_path"),
-            renew_every=renew_every,
+            renew_every=answer.renewal_of("grant_expires_at"),
             slots=slots,
         )
 
