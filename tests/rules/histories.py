@@ -67,6 +67,10 @@ def local(zone: str, text: str, fold: int = 0) -> datetime:
     return wall.astimezone(UTC)
 
 
+def walls(zone: str, *texts: str) -> list[datetime]:
+    return [local(zone, text) for text in texts]
+
+
 def sequences(kept: Iterable[Position]) -> list[int]:
     return sorted(sequence for _, sequence in kept)
 

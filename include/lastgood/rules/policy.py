@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -203,7 +203,7 @@ def _role(name: str, node: Node, zone: str) -> Role:
     required, optional = _ROLE_FIELDS[keep.one_of(list(_ROLE_FIELDS))]
     read = node.fields(("keep", *required), (*optional, "tier", "leaves_when"))
     role = Role(
-        name=read_name(node.at(name, name)),
+        name=read_name(replace(node, value=name)),
         rule=_rule(str(keep.value), read, zone),
         leaves_when=_prerequisite(read),
         tier=read_name(read["tier"]) if "tier" in read else None,

@@ -105,7 +105,7 @@ class _Deciding:
         self._keep_lineage()
         self._keep_dependencies()
         kept = {
-            position: tuple(sorted(self._reasons[position], key=lambda reason: reason.order))
+            position: tuple(sorted(set(self._reasons[position]), key=lambda reason: reason.order))
             for position in self._existing
             if position in self._reasons
         }
