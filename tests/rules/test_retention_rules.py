@@ -34,6 +34,8 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
         ({Level.RESTORE: PASS, Level.FORMAT: INCONCLUSIVE}, Level.FORMAT, True),
         ({Level.FORMAT: INCONCLUSIVE}, Level.FORMAT, False),
         ({Level.FORMAT: FAIL}, Level.CHECKSUM, False),
+        ({Level.FORMAT: FAIL, Level.CHECKSUM: PASS}, Level.CHECKSUM, False),
+        ({Level.CHECKSUM: FAIL, Level.RESTORE: PASS}, Level.RESTORE, False),
     ],
 )
 def test_a_stronger_proof_is_also_a_weaker_one(
@@ -48,6 +50,7 @@ def test_a_stronger_proof_is_also_a_weaker_one(
         (checkpoint(1), True, True),
         (checkpoint(1, receipts={}), True, False),
         (checkpoint(1, failed=True), False, False),
+        (checkpoint(1, receipts={Level.FORMAT: FAIL, Level.CHECKSUM: PASS}), False, False),
         (checkpoint(1, present=False, quarantined=True), True, False),
         (checkpoint(1, present=False), False, False),
         (checkpoint(1, receipts={Level.FORMAT: INCONCLUSIVE}), True, False),

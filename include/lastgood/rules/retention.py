@@ -199,8 +199,8 @@ class _Deciding:
         position = candidate.position
         if self._facts.retired:
             return Leaving(position, None, "the stage has reached the end of its life")
-        if candidate.failed:
-            return Leaving(position, None, "its latest receipt failed: it takes no slot of a role")
+        if not candidate.sound:
+            return Leaving(position, None, "a receipt failed: it takes no slot of a role")
         if position in self._aged:
             role = self._aged[position]
             return Leaving(position, role, f"its time as {role.name} is over")

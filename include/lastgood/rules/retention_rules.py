@@ -2,7 +2,7 @@
 
 A history is everything the stage still has, in ascending (generation, sequence): integers, never
 text, never time alone. A rule never counts a checkpoint that does not qualify: one whose bytes are
-gone or going, or whose latest receipt failed.
+gone or going, or whose latest receipt failed at any level.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Candidate:
     """One checkpoint of a stage with its copy, as of the moment of the decision.
 
     `receipts` has the latest verdict of each level that was ever tried; `failed` says that the
-    latest receipt of all, at any level, failed. `present` and `quarantined` are the copy's state;
-    neither: its deletion has begun or is done.
+    latest receipt of all failed. `present` and `quarantined` are the copy's state; neither: its
+    deletion has begun or is done.
     """
 
     generation: int
@@ -76,18 +76,25 @@ class Candidate:
         return self.present or self.quarantined
 
     @property
+    def sound(self) -> bool:
+        """No level's latest verdict is a failure: a later pass of another level heals nothing."""
+        return not self.failed and ReceiptVerdict.FAIL not in self.receipts.values()
+
+    @property
     def qualifies(self) -> bool:
         """May take a slot of a role. A quarantined copy may: then it must not be deleted."""
-        return (self.present or self.quarantined) and not self.failed
+        return (self.present or self.quarantined) and self.sound
 
     @property
     def proven(self) -> bool:
         """Readable now and passing at some level: what the floor counts."""
-        return self.present and not self.failed and ReceiptVerdict.PASS in self.receipts.values()
+        return self.present and self.passes(Level.CHECKSUM)
 
     def passes(self, level: Level) -> bool:
-        """The latest verdict at this level, or at a stronger one, is a pass."""
-        return any(self.receipts.get(reached) is ReceiptVerdict.PASS for reached in level.at_least)
+        """It is sound, and the latest verdict at this level or at a stronger one is a pass."""
+        return self.sound and any(
+            self.receipts.get(reached) is ReceiptVerdict.PASS for reached in level.at_least
+        )
 
 
 History = Sequence[Candidate]
