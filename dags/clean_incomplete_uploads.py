@@ -7,6 +7,7 @@ A backfilled run does nothing.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
@@ -27,7 +28,7 @@ def clean_incomplete_uploads() -> None:
         backfilled = get_current_context()["dag_run"].run_type == "backfill"
         return [] if backfilled else scheduled.project_names()
 
-    @task(pool="lastgood_deleting", retries=2)
+    @task(pool="lastgood_deleting", retries=2, retry_delay=timedelta(seconds=15))
     def clean(project: str) -> dict[str, Any]:
         from lastgood.flows import scheduled
 

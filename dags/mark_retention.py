@@ -6,6 +6,7 @@ A backfilled run decides as of the end of its interval, and no sweep ever follow
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import CronDataIntervalTimetable, dag, get_current_context, task
@@ -25,7 +26,7 @@ def mark_retention() -> None:
 
         return scheduled.project_names()
 
-    @task(retries=2)
+    @task(retries=2, retry_delay=timedelta(seconds=15))
     def mark(project: str) -> dict[str, Any]:
         from lastgood.flows import scheduled
 

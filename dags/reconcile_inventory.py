@@ -26,7 +26,7 @@ def reconcile_inventory() -> None:
 
         return scheduled.project_names()
 
-    @task(pool="lastgood_reading", retries=2)
+    @task(pool="lastgood_reading", retries=2, retry_delay=timedelta(seconds=15))
     def reconcile(project: str) -> dict[str, Any]:
         from lastgood.flows import scheduled
 

@@ -6,6 +6,7 @@ nothing. A checkpoint that fails is never offered for a restore again.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, dag, task
@@ -34,7 +35,7 @@ def validate_restores() -> None:
 
         return scheduled.due_validations()
 
-    @task(pool="lastgood_reading", retries=2)
+    @task(pool="lastgood_reading", retries=2, retry_delay=timedelta(seconds=15))
     def validate(project: str, copy_id: int) -> dict[str, Any]:
         from lastgood.flows import scheduled
 

@@ -6,6 +6,7 @@ nothing: an attempt whose bytes are wrong fails, and they stay as evidence.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, dag, task
@@ -34,7 +35,7 @@ def verify_commits() -> None:
 
         return scheduled.pending_commits()
 
-    @task(pool="lastgood_reading", retries=2)
+    @task(pool="lastgood_reading", retries=2, retry_delay=timedelta(seconds=15))
     def finish(attempt: str) -> dict[str, Any]:
         from lastgood.flows import scheduled
 

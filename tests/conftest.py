@@ -6,7 +6,9 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -15,9 +17,19 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from lastgood.stack import control
+from lastgood.stack.airflow import Addresses, write_passwords
+from lastgood.stack.airflow_api import AirflowApi
 from lastgood.stack.errors import DataDirInUse
+from lastgood.stack.layout import StackLayout
 from lastgood.stack.ports import LOOPBACK
 from lastgood.stack.postgres import EmbeddedPostgres, remove
+
+# Importing Airflow makes a home; not that of whoever runs the tests.
+os.environ["AIRFLOW_HOME"] = str(
+    Path(tempfile.gettempdir()) / f"lastgood-test-airflow-{os.geteuid()}"
+)
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 APP_ROLE = "lastgood_app"
 OWNER_ROLE = "lastgood_owner"
@@ -107,6 +119,55 @@ def move_clock(owner_dsn: str) -> MoveClock:
                 )
 
     return move
+
+
+@dataclass(frozen=True)
+class RunningStack:
+    """A whole stack: PostgreSQL, Airflow's components, the coordinator in the api-server."""
+
+    layout: StackLayout
+    addresses: Addresses
+
+    @property
+    def url(self) -> str:
+        """Airflow's address; the coordinator is below it under /lastgood."""
+        return self.addresses.airflow_url
+
+    @property
+    def catalog_dsn(self) -> str:
+        """The application role's URL of its catalog."""
+        return self.addresses.catalog
+
+    @property
+    def passwords(self) -> Mapping[str, str]:
+        """The passwords of Airflow's users admin, op and viewer."""
+        return write_passwords(self.layout)
+
+    def airflow(self, user: str = "admin") -> AirflowApi:
+        """Airflow's REST API as that user."""
+        return AirflowApi(self.url, user, self.passwords[user])
+
+
+@pytest.fixture(scope="session")
+def airflow_stack() -> Iterator[RunningStack]:
+    """One stack for the whole run; it takes half a minute to start, so mark its tests `slow`."""
+    with stack_in_temporary_folder() as layout:
+        state = control.up(layout, tell=print)
+        assert state.addresses is not None
+        yield RunningStack(layout, state.addresses)
+
+
+@contextmanager
+def stack_in_temporary_folder() -> Iterator[StackLayout]:
+    """The layout of a stack of this checkout that may be started, and is removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="lastgood-test-stack-"))
+    folder.chmod(0o711)
+    layout = StackLayout(StackLayout.current().checkout, folder / "var")
+    try:
+        yield layout
+    finally:
+        control.clean(layout)
+        folder.rmdir()
 
 
 @pytest.fixture(scope="session")

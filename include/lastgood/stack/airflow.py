@@ -75,7 +75,10 @@ def environment(layout: StackLayout, addresses: Addresses) -> dict[str, str]:
     """
     foreign = ("AIRFLOW_", "AIRFLOW__", "PG", "LASTGOOD_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-    return {**inherited, **settings(layout, addresses), STACK_TAG: str(layout.var)}
+    ours = {**settings(layout, addresses), STACK_TAG: str(layout.var)}
+    # Airflow's own processes find the catalog as they do in production: by their connection.
+    del ours["LASTGOOD_CATALOG"]
+    return {**inherited, **ours}
 
 
 def settings(layout: StackLayout, addresses: Addresses) -> dict[str, str]:
@@ -104,6 +107,7 @@ def _core(layout: StackLayout, addresses: Addresses, secrets: SecretFile) -> Map
         "core__dags_folder": str(layout.checkout / "dags"),
         "core__plugins_folder": str(layout.checkout / "plugins"),
         "core__load_examples": "False",
+        "core__dags_are_paused_at_creation": "False",
         "core__executor": "LocalExecutor",
         "core__execution_api_server_url": execution_api,
         "core__fernet_key": _fernet_key(secrets.ensure("fernet")),

