@@ -200,13 +200,3 @@ def record_preemption(
         return generations.record_preemption(
             tx, stage, idempotency_key=idempotency_key, notice=dict(notice), actor="runner:supplier"
         )
-
-
-def renew(catalog: Catalog, writer: Writer) -> tuple[Stage, Generation, datetime]:
-    """A heartbeat: the generation's lease lasts anew. Raises FencedGeneration or LeaseExpired."""
-    with catalog.transaction() as tx:
-        policy = policy_of(tx, writer.project)
-        stage = stages.locked(tx, writer.project, writer.stage_id)
-        generation = generations.require_writing(tx, stage, writer)
-        expires_at = generations.renew(tx, generation, policy.leases.generation)
-    return stage, generation, expires_at
