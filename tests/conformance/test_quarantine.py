@@ -88,6 +88,15 @@ def test_a_late_object_joins_the_quarantine(store: Store, copy: list[StoredObjec
     assert hidden(store, COPY) == [(COPY + name, False) for name in names]
 
 
+def test_pruning_removes_no_object(store: Store, copy: list[StoredObject]) -> None:
+    store.prune(COPY)
+    store.quarantine(COPY, copy)
+    store.prune(COPY)
+    store.unquarantine(COPY, copy)
+    assert list(store.list(COPY, versions=True)) == copy
+    store.prune(Prefix("demo/nothing/"))
+
+
 def test_visible_objects_are_deleted(store: Store, copy: list[StoredObject]) -> None:
     outcomes = list(store.delete(copy))
     assert [(one.key, one.version_id, one.outcome) for one in outcomes] == [

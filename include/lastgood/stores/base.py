@@ -198,6 +198,10 @@ class Store(Protocol):
         is named; one outcome per object, in order. A crash in the middle leaves each either there
         or gone. Nothing is removed before the iterator is consumed."""
 
+    def prune(self, prefix: Prefix) -> None:
+        """Remove the folders that hold nothing, at and below the prefix, where the store has
+        folders: what a crash in `delete`, or a job that never wrote, leaves. Never an object."""
+
     def list(self, prefix: Prefix, *, versions: bool = False) -> Listing[StoredObject]:
         """Everything below the prefix, hidden objects included (with `hidden` set), pending uploads
         not. With `versions` also noncurrent versions and delete markers."""

@@ -37,10 +37,10 @@ from lastgood.stores.base import (
     Usage,
 )
 from lastgood.stores.file_uploads import FileUploads
+from lastgood.stores.folders import move, protect_below, prune_below
 from lastgood.stores.keys import ATTESTED, QUARANTINE, Path, path_of, prefix_path_of
 from lastgood.stores.listing import StreamedListing
 from lastgood.stores.parts import part_bytes_for
-from lastgood.stores.quarantine import move, protect_below
 from lastgood.stores.ranged import RangedReader
 from lastgood.stores.tree import Tree, read_small, remove, spelled
 from lastgood.stores.walk import NOT_UTF8, Tally, listed, objects_below
@@ -151,6 +151,17 @@ class FileStore:
         except OSError as error:
             return KeyOutcome(one.key, one.version_id, Outcome.REFUSED, error.strerror)
         return KeyOutcome(one.key, one.version_id, Outcome.GONE)
+
+    def prune(self, prefix: Prefix) -> None:
+        path = self._copy_path(prefix)
+        with self._tree.translated(prefix, "prune"):
+            for place in (path, (QUARANTINE, *path)):
+                with (
+                    suppress(FileNotFoundError, NotADirectoryError),
+                    self._tree.folder(place) as folder,
+                ):
+                    prune_below(self._tree, folder)
+                self._prune(place)
 
     def _prune(self, folder: Path) -> None:
         floor = 1 if folder[:1] == (QUARANTINE,) else 0

@@ -155,6 +155,9 @@ class S3Store:
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
         yield from self._objects.delete(objects)
 
+    def prune(self, prefix: Prefix) -> None:
+        """Nothing to do: a bucket has no folders."""
+
     def list(self, prefix: Prefix, *, versions: bool = False) -> Listing[StoredObject]:
         prefix_path_of(self.name, prefix)
         return StreamedListing(lambda: self._objects.listed(prefix, versions=versions))

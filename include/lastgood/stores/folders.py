@@ -1,4 +1,4 @@
-"""Moving a copy's folder in and out of quarantine, and making it read-only."""
+"""What is done to a whole folder: moved in and out of quarantine, made read-only, pruned."""
 
 from __future__ import annotations
 
@@ -111,6 +111,24 @@ def _is_there(tree: Tree, path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return True
+
+
+def prune_below(tree: Tree, folder: int) -> None:
+    """Remove every folder below an open one that holds nothing."""
+    for name in map(os.fsencode, os.listdir(folder)):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                continue
+            child = tree.open_folder(folder, name)
+            try:
+                prune_below(tree, child)
+            finally:
+                os.close(child)
+            try:
+                remove_folder(folder, name)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
 
 
 def protect_below(tree: Tree, path: Path) -> None:
