@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-import lastgood.coordinator
 from lastgood.coordinator import (
     auth,
     health,
@@ -38,15 +37,19 @@ def create_app(catalog_dsn: str | None = None) -> FastAPI:
         yield
         await run_in_threadpool(services.close)
 
-    app = FastAPI(title="lastgood coordinator", version=version("lastgood"), lifespan=lifespan)
+    app = FastAPI(
+        title="lastgood coordinator",
+        version=version("lastgood"),
+        lifespan=lifespan,
+        docs_url=None,  # they load scripts from elsewhere; /openapi.json is for tools
+        redoc_url=None,
+    )
     app.state.lastgood = services
-    app.state.operator_guard = operator_auth.guard_here()
     add_problem_handlers(app)
     app.include_router(health.router)
     for module in _RUNNER:
         app.include_router(module.router)
-    for router in _operator_routers(with_guarded=app.state.operator_guard is not None):
-        app.include_router(router)
+    _include_operators(app)
     return app
 
 
@@ -54,11 +57,6 @@ auth.guard("operator who may read")(operator_auth.reading)
 auth.guard("operator who may change")(operator_auth.changing)
 
 
-def _operator_routers(*, with_guarded: bool) -> Iterator[APIRouter]:
-    for found in pkgutil.iter_modules(lastgood.coordinator.__path__):
-        is_operators = found.name.startswith("operator_") or found.name == "pages"
-        if found.name == "metrics" or (with_guarded and is_operators):
-            module = importlib.import_module(f"{lastgood.coordinator.__name__}.{found.name}")
-            router = getattr(module, "router", None)
-            if isinstance(router, APIRouter):
-                yield router
+def _include_operators(app: FastAPI) -> None:
+    if all(find_spec(f"lastgood.coordinator.{part}") for part in ("metrics", "pages.routes")):
+        import_module("lastgood.coordinator.operators").include(app)
