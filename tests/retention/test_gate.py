@@ -63,13 +63,13 @@ def test_no_copy_passes_with_one_fact_that_is_not_true(
 
 def _hold(world: World, copy: Copy) -> None:
     new = NewHold("incident", "oncall", "loss spike", "operator:ann")
-    hold.place(world.catalog, world.stores, PROJECT, new, copy.checkpoint)  # type: ignore[arg-type]
+    hold.place(world.catalog, world.stores, PROJECT, new, copy.checkpoint)
 
 
 def _hold_by_selector(world: World, copy: Copy) -> None:
     selector = Selector(workload="gpt", step_to=copy.step)
     new = NewHold("legal", "counsel", "case 7", "operator:ann", selector=selector)
-    hold.place(world.catalog, world.stores, PROJECT, new)  # type: ignore[arg-type]
+    hold.place(world.catalog, world.stores, PROJECT, new)
 
 
 def _read(world: World, copy: Copy) -> None:
@@ -150,7 +150,7 @@ def test_what_happens_after_the_plan_keeps_the_copy(
     planned = sweep.plan(world.catalog, PROJECT)
     assert [copy.copy_id for copy in planned.quarantine] == [three[0].copy_id]
     happens(world, three[0])
-    told = sweep.execute(world.catalog, world.stores, planned, "dag:test")  # type: ignore[arg-type]
+    told = sweep.execute(world.catalog, world.stores, planned, "dag:test")
     assert world.state(three[0]) == "present"
     assert fact in told["reasons"][str(three[0].checkpoint)]
     assert set(world.keys(three[0]).values()) == {False}
@@ -208,7 +208,7 @@ def test_why_tells_every_fact_of_the_gate_with_its_evidence(
 ) -> None:
     world.mark()
     _hold(world, three[0])
-    told = why.why(world.catalog, world.stores, three[0].checkpoint).to_json()  # type: ignore[arg-type]
+    told = why.why(world.catalog, world.stores, three[0].checkpoint).to_json()
     facts = told["copies"][0]["gate"]["facts"]
     assert list(facts) == FACTS
     assert facts["no_hold"]["truth"] == "false"

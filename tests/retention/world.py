@@ -1,5 +1,5 @@
-"""A project as an operator would have it: a catalog, a store with real bytes, a policy, a clock that
-a test moves. Checkpoints are committed through the catalog's own functions."""
+"""A project as an operator would have it: a catalog, a store with real bytes, a policy, a clock
+that a test moves. Checkpoints are committed through the catalog's own functions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class World:
     catalog: Catalog
     owner: psycopg.Connection[Any]
     store: Store
-    stores: dict[str, Store] = field(default_factory=dict)
+    stores: Any = field(default_factory=dict)
     writer: str = "trainer"
     _offset: timedelta = timedelta(0)
 
@@ -188,7 +188,7 @@ class World:
         receipt: Verdict | None = "pass",
         level: Level = "checksum",
     ) -> Copy:
-        """A committed checkpoint with its bytes in the store, validated unless `receipt` is None."""
+        """A committed checkpoint with its bytes in the store, and a receipt unless it is None."""
         data = objects or {"model.bin": f"{stage} {generation}.{sequence}".encode() * 10}
         kind = "incremental" if depends_on else "full"
         attempt = self.prepare(sequence, data, generation=generation, stage=stage, kind=kind)
@@ -277,8 +277,7 @@ class World:
     def keys(self, copy: Copy) -> dict[str, bool]:
         """What lies below a copy's prefix: hidden or not, by key relative to it."""
         return {
-            one.key.removeprefix(copy.prefix): one.hidden
-            for one in self.store.list(copy.prefix)  # type: ignore[arg-type]
+            one.key.removeprefix(copy.prefix): one.hidden for one in self.store.list(copy.prefix)
         }
 
     def mark(self) -> int:
@@ -286,7 +285,7 @@ class World:
         return mark_id
 
     def sweep(self, **options: Any) -> dict[str, Any]:
-        return sweep.run(self.catalog, self.stores, PROJECT, "dag:test", **options)  # type: ignore[arg-type]
+        return sweep.run(self.catalog, self.stores, PROJECT, "dag:test", **options)
 
     def row(self, query: str, *values: object) -> tuple[Any, ...]:
         found = self.owner.execute(query, values).fetchone()  # type: ignore[call-overload]
@@ -308,7 +307,7 @@ def _manifest(
     )
     origin = None
     if resumed_from is not None:
-        origin = ResumedFrom(*resumed_from.checkpoint.position, resumed_from.manifest)  # type: ignore[arg-type]
+        origin = ResumedFrom(*resumed_from.checkpoint.position, resumed_from.manifest)
     name = attempt.checkpoint
     return Manifest(
         name.project,

@@ -80,7 +80,8 @@ def run(
         blocked = stages.get(tx, project, receipt.stage_id).blocked_by is not None
     if blocked:
         established = _walk_back(catalog, stores, project, receipt.stage_id, actor)
-    quarantine.publish(catalog, stores, project, [receipt.stage_id])
+    if blocked:
+        quarantine.publish(catalog, stores, project, [receipt.stage_id])
     return {
         "receipt": receipt.receipt,
         "copy_id": copy_id,

@@ -1,0 +1,245 @@
+"""A receipt says what the bytes are; only proven corruption stops a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lastgood import errors
+from lastgood.catalog import blocks, checkpoints, generations, receipts, stages
+from lastgood.catalog.copies import Copy
+from lastgood.flows import read, validate
+from lastgood.rules import layout
+from lastgood.stores.base import Key, Store, StoreError
+from tests.retention.world import PROJECT, World
+
+
+def run(world: World, copy: Copy) -> dict[str, Any]:
+    return validate.run(world.catalog, world.stores, copy.copy_id)
+
+
+def path_of(world: World, copy: Copy, name: str = "objects/model.bin") -> Path:
+    root: Path = world.store.root  # type: ignore[attr-defined]
+    return root / copy.prefix / name
+
+
+def flip_a_byte(world: World, copy: Copy) -> None:
+    path = path_of(world, copy)
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+
+
+def shorten(world: World, copy: Copy) -> None:
+    path = path_of(world, copy)
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lose_the_object(world: World, copy: Copy) -> None:
+    path_of(world, copy).unlink()
+
+
+def lose_the_manifest(world: World, copy: Copy) -> None:
+    path_of(world, copy, layout.MANIFEST_NAME).unlink()
+
+
+def replace_the_manifest(world: World, copy: Copy) -> None:
+    path = path_of(world, copy, layout.MANIFEST_NAME)
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes().replace(b'"step":', b'"step" :'))
+
+
+def lose_the_marker(world: World, copy: Copy) -> None:
+    path_of(world, copy, layout.MARKER_NAME).unlink()
+
+
+CORRUPTIONS = [
+    flip_a_byte,
+    shorten,
+    lose_the_object,
+    lose_the_manifest,
+    replace_the_manifest,
+    lose_the_marker,
+]
+
+
+def latest(world: World) -> tuple[int, int] | None:
+    with world.catalog.transaction() as tx:
+        stage = stages.find_locked(tx, world.stage_name())
+        found = checkpoints.latest(tx, stage)
+        return None if found is None else found.id.position
+
+
+def test_a_sound_copy_passes_and_every_byte_was_read(world: World) -> None:
+    copy = world.commit(1, {"a": b"x" * 1000, "b/c": b"", "d": b"yy"}, receipt=None)
+    told = run(world, copy)
+    assert (told["verdict"], told["bytes_read"]) == ("pass", 1002)
+    assert validate.due(world.catalog, PROJECT) == []
+
+
+@pytest.mark.parametrize("corrupt", CORRUPTIONS)
+def test_every_kind_of_corruption_fails_fences_and_walks_back(
+    world: World, corrupt: Callable[[World, Copy], None]
+) -> None:
+    good, bad = world.commit(1, receipt=None), world.commit(2, receipt=None)
+    corrupt(world, bad)
+    told = run(world, bad)
+    assert told["verdict"] == "fail"
+    assert told["established"] == str(good.checkpoint)
+    assert told["blocked"] is False
+    assert latest(world) == (1, 1)
+    with world.catalog.transaction() as tx:
+        chain = receipts.of_stage(tx, PROJECT, bad.stage_id)
+        generation = generations.get(tx, PROJECT, bad.stage_id, 1)
+        word = blocks.current(tx, PROJECT, bad.stage_id)
+    assert [(each.copy_id, each.verdict) for each in chain] == [
+        (bad.copy_id, "fail"),
+        (good.copy_id, "pass"),
+    ]
+    assert receipts.broken_links(chain) == []
+    assert generation.fenced is not None
+    assert word is not None
+    assert (word.blocked, word.established) == (False, good.checkpoint_id)
+    kinds = [kind for (kind,) in world.owner.execute("SELECT kind FROM lastgood.events")]
+    assert [kind for kind in kinds if kind in ("restore-blocked", "pointer-reset")] == [
+        "restore-blocked",
+        "pointer-reset",
+    ]
+
+
+def test_with_no_earlier_checkpoint_that_passes_the_stage_stays_blocked(world: World) -> None:
+    copies = [world.commit(sequence, receipt=None) for sequence in (1, 2)]
+    for copy in copies:
+        flip_a_byte(world, copy)
+    told = run(world, copies[1])
+    assert (told["blocked"], told["established"]) == (True, None)
+    with pytest.raises(errors.RestoreBlocked):
+        read.latest(world.catalog, world.stage_name())
+
+
+def test_an_old_copy_that_fails_does_not_move_a_pointer_that_passes(world: World) -> None:
+    bad, newest = world.commit(1, receipt=None), world.commit(2, receipt=None)
+    flip_a_byte(world, bad)
+    told = run(world, bad)
+    assert told["established"] == str(newest.checkpoint)
+    assert latest(world) == (1, 2)
+
+
+def test_a_generation_that_resumed_from_a_corrupt_checkpoint_is_fenced(world: World) -> None:
+    bad = world.commit(1, receipt=None)
+    world.commit(2, receipt=None)
+    world.generation(2, resumed_from=bad.checkpoint.position)
+    flip_a_byte(world, bad)
+    run(world, bad)
+    with world.catalog.transaction() as tx:
+        assert generations.get(tx, PROJECT, bad.stage_id, 2).fenced is not None
+
+
+class _Failing:
+    """A store that cannot open some keys just now."""
+
+    def __init__(self, store: Store, part: str) -> None:
+        self._store = store
+        self.part: str | None = part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def open(self, key: Key, **options: Any) -> Any:
+        if self.part is not None and self.part in key:
+            raise StoreError(store="local", key=key, reason="I/O error")
+        return self._store.open(key, **options)
+
+
+def test_a_store_that_cannot_be_read_is_inconclusive_and_stops_nothing(world: World) -> None:
+    copy = world.commit(1, receipt=None)
+    failing = _Failing(world.store, "model.bin")
+    world.stores["local"] = failing
+    told = run(world, copy)
+    assert (told["verdict"], told["blocked"]) == ("inconclusive", False)
+    assert "I/O error" in told["reason"]
+    assert validate.due(world.catalog, PROJECT) == [copy.copy_id]
+    failing.part = None
+    assert run(world, copy)["verdict"] == "pass"
+
+
+def test_the_walk_back_does_not_step_over_what_cannot_be_read(world: World) -> None:
+    world.commit(1, receipt=None)
+    unread = world.commit(2, receipt=None)
+    bad = world.commit(3, receipt=None)
+    flip_a_byte(world, bad)
+    failing = _Failing(world.store, unread.prefix)
+    world.stores["local"] = failing
+    told = run(world, bad)
+    assert (told["blocked"], told["established"]) == (True, None)
+    assert validate.due(world.catalog, PROJECT)[0] == unread.copy_id
+    failing.part = None
+    told = run(world, unread)
+    assert told["established"] == str(unread.checkpoint)
+    assert latest(world) == (1, 2)
+
+
+def test_a_store_that_is_not_mounted_proves_no_corruption(world: World) -> None:
+    copy = world.commit(1, receipt=None)
+    root: Path = world.store.root  # type: ignore[attr-defined]
+    mounted = [path for path in root.iterdir() if path.name in ("checkpoints", "control")]
+    for path in mounted:
+        path.rename(root.parent / path.name)
+    told = run(world, copy)
+    assert (told["verdict"], told["blocked"]) == ("inconclusive", False)
+    assert not (root / "control").exists()
+
+
+def test_a_quarantined_copy_is_never_read(world: World) -> None:
+    old = world.commit(1)
+    world.commit(2)
+    world.commit(3)
+    world.mark()
+    world.sweep()
+    with pytest.raises(errors.CopyState, match="quarantined"):
+        run(world, old)
+    assert old.copy_id not in validate.due(world.catalog, PROJECT)
+
+
+def test_a_copy_being_read_cannot_be_swept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = world.commit(1)
+    world.commit(2)
+    world.commit(3)
+    states: list[str] = []
+    check = validate.check
+
+    def sweep_meanwhile(*args: Any) -> Any:
+        world.mark()
+        world.sweep()
+        states.append(world.state(old))
+        return check(*args)
+
+    monkeypatch.setattr(validate, "check", sweep_meanwhile)
+    assert run(world, old)["verdict"] == "pass"
+    assert states == ["present"]
+    assert world.row("SELECT how FROM lastgood.reader_ends") == ("released",)
+
+
+def test_what_was_committed_or_grows_old_is_due(world: World) -> None:
+    world.promote({"validate": {"checksum": "every", "reread_all_within": "30d"}})
+    first, second = world.commit(1, receipt=None), world.commit(2, receipt=None)
+    assert validate.due(world.catalog, PROJECT) == [second.copy_id, first.copy_id]
+    for copy in (first, second):
+        run(world, copy)
+    assert validate.due(world.catalog, PROJECT) == []
+    world.advance(timedelta(days=6))
+    assert validate.due(world.catalog, PROJECT) == [second.copy_id]
+    world.advance(timedelta(days=20))
+    assert set(validate.due(world.catalog, PROJECT)) == {first.copy_id, second.copy_id}
+
+
+def test_an_unknown_level_is_refused(world: World) -> None:
+    copy = world.commit(1)
+    with pytest.raises(errors.InvalidInput, match="format"):
+        validate.run(world.catalog, world.stores, copy.copy_id, level="format")
