@@ -92,6 +92,25 @@ def test_whole_days_are_calendar_days_of_the_zone(
     assert (buckets.of(local(zone, one)) == buckets.of(local(zone, other))) is same
 
 
+@pytest.mark.parametrize("interval", [HOUR, DAY])
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        (BERLIN, "2026-03-29"),
+        (BERLIN, "2026-10-25"),
+        (LORD_HOWE, "2026-10-04"),
+        (APIA, "2011-12-29"),
+    ],
+)
+def test_what_was_asked_before_a_change_matters_not(
+    zone: str, day: str, interval: timedelta
+) -> None:
+    instants = ticks(local(zone, day), timedelta(minutes=15), 4 * 72)
+    buckets = Buckets(interval, ZoneInfo(zone))
+    found = [buckets.of(instant) for instant in instants]
+    assert found == [Buckets(interval, ZoneInfo(zone)).of(instant) for instant in instants]
+
+
 def test_repeated_hour_falls_into_two_buckets_of_an_hour() -> None:
     buckets = Buckets(HOUR, ZoneInfo(BERLIN))
     first, second = (local(BERLIN, "2026-10-25 02:30", fold=fold) for fold in (0, 1))

@@ -92,6 +92,12 @@ def test_drill_takes_the_newest_copy_once_in_its_interval(
     assert told(found) == [(number, "restore", Why.DRILL) for number in numbers]
 
 
+def test_newest_copy_is_known_by_its_position() -> None:
+    stage = list(reversed(copies({}, {}, {})))
+    found = due(stage, policy(restore="daily"), VERSIONS, NOON)
+    assert told(found) == [(3, "restore", Why.DRILL)]
+
+
 def test_stage_that_waits_only_for_a_receipt_does_not_wait_for_the_drill() -> None:
     stage = copies({RESTORE: seen(PASS, HOUR)}, {})
     assert due(stage, policy(restore="daily"), VERSIONS, NOON) == []

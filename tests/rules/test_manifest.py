@@ -213,6 +213,11 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], None], type[InvalidInput], str]] 
     (_set("metrics", "eval/loss", to="2.25"), BadManifest, "$.metrics['eval/loss']"),
     (_set("metrics", "", to=1), BadManifest, "$.metrics['']"),
     (_set("resumed_from", "generation", to=4), BadManifest, "$.resumed_from"),
+    (
+        _set("resumed_from", to={"generation": 3, "sequence": 14, "manifest": B}),
+        BadManifest,
+        "$.resumed_from",
+    ),
     (_set("resumed_from", "manifest", to=None), BadManifest, "$.resumed_from.manifest"),
     (_drop("resumed_from", "manifest"), BadManifest, "$.resumed_from"),
     (_set("dependencies", to=[]), BadManifest, "$.dependencies"),

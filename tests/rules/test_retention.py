@@ -214,6 +214,16 @@ def test_dependencies_are_walked_to_their_end_also_through_deleted_ones() -> Non
     assert reasons(decision, (1, 1)) == [("dependency", "1.2")]
 
 
+def test_dependencies_are_walked_through_manifests_that_the_history_has_no_more() -> None:
+    gone = digest_of(42)
+    facts = StageFacts(
+        depends_on={digest_of(1_000_003): [gone], gone: [digest_of(1_000_001)]},
+    )
+    decision = decide([checkpoint(1), checkpoint(2), checkpoint(3)], NEWEST_1, NOON, facts)
+    assert reasons(decision, (1, 1)) == [("dependency", gone)]
+    assert sequences(decision.candidates) == [2]
+
+
 def test_dependencies_in_a_circle_end() -> None:
     one, two = digest_of(1_000_001), digest_of(1_000_002)
     history = [checkpoint(1), checkpoint(2), checkpoint(3)]

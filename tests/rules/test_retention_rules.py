@@ -223,6 +223,15 @@ def test_order_within_a_bucket_is_that_of_history_not_of_time() -> None:
     assert list(Every(DAY, DAY).keeps(history, NOON + HOUR)) == [(2, 1)]
 
 
+def test_newest_of_the_buckets_is_by_history_too() -> None:
+    history = [
+        checkpoint(1, at=NOON - 20 * HOUR),
+        checkpoint(2, at=NOON),
+        checkpoint(3, at=NOON - 19 * HOUR),
+    ]
+    assert sequences(Every(DAY, DAY).keeps(history, NOON)) == [3]
+
+
 def test_every_tells_apart_those_whose_time_is_over() -> None:
     history = committed(ticks(NOON, 12 * HOUR, 8))
     kept, aged = Every(DAY, 2 * DAY).split(history, NOON + 84 * HOUR)

@@ -42,8 +42,7 @@ OBJECTS_NAME = "objects/"
 _STAGE = r"(?P<project>[^/]+)/(?P<workload>[^/]+)/(?P<stage>[^/]+)"
 _ATTEMPT_KEY = re.compile(
     rf"checkpoints/{_STAGE}/(?P<generation>[0-9]{{8}})\.(?P<sequence>[0-9]{{12}})"
-    r"/(?P<attempt>[^/]+)/(?:objects/(?P<path>.+)|(?P<name>manifest\.json|COMMITTED))",
-    re.DOTALL,
+    r"/(?P<attempt>[^/]+)/(?:objects/(?P<path>.+)|(?P<name>manifest\.json|COMMITTED))"
 )
 _CONTROL_KEY = re.compile(
     rf"control/(?:catalog\.json|(?:(?P<incarnation>incarnation)|stages/{_STAGE}"
