@@ -66,8 +66,13 @@ def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str,
     sane_clock.require(catalog)
     control_keys.guard(catalog, stores, project)
     lapses.observe(catalog, project)
-    todo = plan(catalog, project)
-    told = _Told()
+    return execute(catalog, stores, plan(catalog, project), actor)
+
+
+def execute(catalog: Catalog, stores: Stores, todo: Plan, actor: str) -> dict[str, Any]:
+    """Do what a plan names, each attempt judged again under its lock; then look for stray uploads and
+    old control keys."""
+    project, told = todo.project, _Told()
     cleaning = _Cleaning(catalog, stores, project, actor, told)
     cleaning.each(todo.resume, cleaning.finish)
     cleaning.each(todo.abort, cleaning.abort)
@@ -78,12 +83,12 @@ def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str,
     except (StoreError, errors.Unavailable) as error:
         pruned = 0
         told.failed["control keys"] = str(error)
-    return _summary(project, todo, told, found, pruned)
+    return _summary(todo, told, found, pruned)
 
 
-def _summary(project: str, todo: Plan, told: _Told, found: Strays, pruned: int) -> dict[str, Any]:
+def _summary(todo: Plan, told: _Told, found: Strays, pruned: int) -> dict[str, Any]:
     return {
-        "project": project,
+        "project": todo.project,
         "aborting": told.counts["aborting"],
         "closed": told.counts["closed"],
         "evidence_dropped": told.counts["evidence"],
