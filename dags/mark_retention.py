@@ -32,8 +32,8 @@ def mark_retention() -> None:
 
         run = get_current_context()["dag_run"]
         if run.run_type == "backfill":
-            return dict(scheduled.replay_mark(project, run.data_interval_end or run.run_after))
-        return dict(scheduled.mark(project))
+            return dict(scheduled.mark_again(project, run.data_interval_end or run.run_after))
+        return dict(scheduled.mark_now(project))
 
     mark.expand(project=projects())
 

@@ -34,12 +34,13 @@ def reconcile_inventory() -> None:
         start, end = run.data_interval_start, run.data_interval_end
         if start is None or end is None or start == end:  # a run that a person started
             start, end = run.run_after - timedelta(days=1), run.run_after
-        return dict(scheduled.reconcile(project, start, end))
+        return dict(scheduled.reconcile_project(project, start, end))
 
     @task
     def check(report: dict[str, Any]) -> None:
-        if not report["passed"]:
-            raise RuntimeError(f"quality checks failed; see {report['html']}")
+        from lastgood.flows import scheduled
+
+        scheduled.fail_if_checks_failed(report)
 
     check.expand(report=reconcile.expand(project=projects()))
 

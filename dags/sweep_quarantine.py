@@ -32,7 +32,7 @@ def sweep_quarantine() -> None:
     def sweep(project: str) -> dict[str, Any]:
         from lastgood.flows import scheduled
 
-        return dict(scheduled.sweep(project))
+        return dict(scheduled.sweep_project(project))
 
     sweep.expand(project=projects())
 

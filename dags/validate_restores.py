@@ -39,7 +39,7 @@ def validate_restores() -> None:
     def validate(project: str, copy_id: int) -> dict[str, Any]:
         from lastgood.flows import scheduled
 
-        return dict(scheduled.validate_copy(project, copy_id))
+        return dict(scheduled.validate_copy(copy_id))
 
     validate.expand_kwargs(due())
 

@@ -25,7 +25,7 @@ class OutboxTrigger(BaseEventTrigger):
     """Fires once for all events of the given kinds that came since it last looked."""
 
     def __init__(self, kinds: Sequence[str], poll_seconds: float = 2.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # Airflow is typed in part only
         self.kinds = tuple(kinds)
         self.poll_seconds = poll_seconds
 

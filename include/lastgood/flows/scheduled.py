@@ -5,19 +5,30 @@ Each of them may be repeated, and may be killed at any point: the next run goes 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
+from lastgood.errors import LastgoodError
+from lastgood.flows import cleanup, commit, mark, sweep, validate, verify
 from lastgood.flows.services import Services
 
+_log = logging.getLogger(__name__)
 _BATCH = 1000
 """Tasks of one mapping; Airflow allows 1,024. The rest is for the next run."""
+
+
+class DoneInPart(LastgoodError):
+    """All that could be done was done, and this was not: {failed}. The next run tries it again."""
+
+    type = "done-in-part"
 
 
 @contextmanager
@@ -33,80 +44,64 @@ def project_names() -> list[str]:
 
 
 def pending_commits() -> list[str]:
-    """The sealed attempts whose verification was left to the workers."""
-    from lastgood.flows import verify
-
+    """The attempts whose commit was left to the workers, or cut off by a crash."""
     with _services() as services:
         return [str(attempt) for attempt in verify.pending(services.catalog)[:_BATCH]]
 
 
 def finish_commit(attempt: str) -> Mapping[str, Any]:
     """Take one sealed attempt to its end: committed, or failed with every bad object named."""
-    from uuid import UUID
-
-    from lastgood.flows import commit
-
     with _services() as services:
         return commit.finish(services.catalog, services.stores, UUID(attempt))
 
 
 def due_validations() -> list[dict[str, Any]]:
     """The copies whose receipt is missing or too old: project and copy of each."""
-    from lastgood.flows import validate
-
     with _services() as services:
+        with services.catalog.transaction() as tx:
+            names = projects.names(tx)
         return [
             {"project": project, "copy_id": copy_id}
-            for project in project_names()
+            for project in names
             for copy_id in validate.due(services.catalog, project)
         ][:_BATCH]
 
 
-def validate_copy(project: str, copy_id: int) -> Mapping[str, Any]:
+def validate_copy(copy_id: int) -> Mapping[str, Any]:
     """Validate one copy and write its receipt."""
-    from lastgood.flows import validate
-
     with _services() as services:
-        return validate.run(services.catalog, services.stores, copy_id, level="checksum")
+        return validate.run(services.catalog, services.stores, copy_id)
 
 
-def mark(project: str) -> Mapping[str, Any]:
+def mark_now(project: str) -> Mapping[str, Any]:
     """Take the live mark of a project, the only kind that a sweep follows."""
-    from lastgood.flows import mark
-
     with _services() as services:
         return mark.run(services.catalog, project)
 
 
-def replay_mark(project: str, at: datetime) -> Mapping[str, Any]:
-    """Decide again what was decided at an instant. No sweep follows such a mark."""
-    from lastgood.flows import mark
-
+def mark_again(project: str, at: datetime) -> Mapping[str, Any]:
+    """Decide again what was to be decided at an instant. No sweep follows such a mark."""
     with _services() as services:
         return mark.run(services.catalog, project, at=at, kind="replay")
 
 
-def sweep(project: str) -> Mapping[str, Any]:
+def sweep_project(project: str) -> Mapping[str, Any]:
     """Quarantine the candidates of the live mark that pass the gate, and delete what is due."""
-    from lastgood.flows import sweep
-
     with _services() as services:
-        return sweep.run(services.catalog, services.stores, project, actor="dag:sweep_quarantine")
+        return _whole(sweep.run(services.catalog, services.stores, project, "dag:sweep_quarantine"))
 
 
 def clean_uploads(project: str) -> Mapping[str, Any]:
     """Abort uploads that nobody continues, until the store holds nothing of them."""
-    from lastgood.flows import cleanup
-
     with _services() as services:
-        return cleanup.run(
-            services.catalog, services.stores, project, actor="dag:clean_incomplete_uploads"
+        return _whole(
+            cleanup.run(services.catalog, services.stores, project, "dag:clean_incomplete_uploads")
         )
 
 
-def reconcile(project: str, start: datetime, end: datetime) -> Mapping[str, Any]:
+def reconcile_project(project: str, start: datetime, end: datetime) -> Mapping[str, Any]:
     """Write the report of one window: the byte equation, its checks, its findings."""
-    from lastgood.flows import reconcile
+    from lastgood.flows import reconcile  # the checks take seconds to import
 
     with _services() as services:
         return reconcile.run(
@@ -119,7 +114,23 @@ def reconcile(project: str, start: datetime, end: datetime) -> Mapping[str, Any]
         )
 
 
+def fail_if_checks_failed(report: Mapping[str, Any]) -> None:
+    """Raise ChecksFailed for what `reconcile_project` returned, if a critical check failed."""
+    from lastgood.flows import reconcile
+
+    reconcile.raise_if_failed(report)
+
+
 def report_folder() -> Path:
     """Where reports go: LASTGOOD_REPORTS, else `reports` below LASTGOOD_VAR."""
     named = os.environ.get("LASTGOOD_REPORTS", "").strip()
     return Path(named) if named else Path(os.environ.get("LASTGOOD_VAR", "var")) / "reports"
+
+
+def _whole(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    if summary["failed"]:
+        _log.error("done in part: %s", summary)
+        raise DoneInPart(
+            failed="; ".join(f"{what}: {why}" for what, why in summary["failed"].items())
+        )
+    return summary
