@@ -218,6 +218,7 @@ class ProjectStore:
     kind: str
     committed_bytes: int
     in_flight_bytes: int
+    peak_bytes: int
     backend_bytes: int | None
     backend_total: int | None
     backend_at: datetime | None
@@ -228,7 +229,7 @@ def project_stores(tx: Transaction, project: str | None = None) -> list[ProjectS
     rows = tx.execute(
         """
         SELECT c.project, c.store, p.owner, s.kind, c.committed_bytes, c.in_flight_bytes,
-               c.backend_bytes, c.backend_total, c.backend_at
+               c.peak_bytes, c.backend_bytes, c.backend_total, c.backend_at
           FROM capacity_counters AS c
           JOIN projects AS p ON p.project = c.project
           JOIN stores AS s ON s.store = c.store

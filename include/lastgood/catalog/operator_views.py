@@ -49,6 +49,7 @@ class CheckpointView:
     level, and how many holds and readers stand on it."""
 
     checkpoint: str
+    checkpoint_id: int
     project: str
     workload: str
     stage: str
@@ -113,7 +114,8 @@ def stages(tx: Transaction, project: str | None = None) -> list[StageView]:
 _CHECKPOINTS = """
     SELECT s.project || '/' || s.workload || '/' || s.stage || '/' || k.generation || '.'
              || k.sequence AS checkpoint,
-           s.project, s.workload, s.stage, s.stage_id, k.generation, k.sequence, k.step,
+           k.checkpoint_id, s.project, s.workload, s.stage, s.stage_id, k.generation, k.sequence,
+           k.step,
            k.recorded_at AS committed_at, k.total_bytes AS bytes, k.object_count AS objects,
            k.metrics, k.final, k.manifest, k.attempt_id AS attempt,
            k.resumed_from_generation || '.' || k.resumed_from_sequence AS resumed_from,
@@ -152,11 +154,11 @@ def checkpoints(
     stage: str | None = None,
     state: str | None = None,
     limit: int = PAGE_ROWS,
-    before: int | None = None,
+    skip: int = 0,
 ) -> list[CheckpointView]:
     """Checkpoints, the newest of each stage first. `state` is a copy's, and keeps those that have a
-    copy in it; without it, those whose every copy is deleted are left out. `before` is the number
-    of rows to skip."""
+    copy in it; without it, those whose every copy is deleted are left out. `skip` leaves that many
+    of the first ones out."""
     rows = tx.execute(
         _CHECKPOINTS
         + """
@@ -167,7 +169,7 @@ def checkpoints(
                     ELSE %(state)s = ANY(c.states) END
          ORDER BY s.project COLLATE "C", s.workload COLLATE "C", s.stage COLLATE "C",
                   k.generation DESC, k.sequence DESC
-         LIMIT %(limit)s OFFSET %(before)s
+         LIMIT %(limit)s OFFSET %(skip)s
         """,
         {
             "project": project,
@@ -175,7 +177,7 @@ def checkpoints(
             "stage": stage,
             "state": state,
             "limit": limit,
-            "before": before or 0,
+            "skip": skip,
         },
     )
     return [CheckpointView(**row) for row in rows]

@@ -1,0 +1,38 @@
+"""Mounting what operators see: API, pages and metrics."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from lastgood.coordinator import (
+    metrics,
+    operator_checkpoints,
+    operator_holds,
+    operator_quarantine,
+    operator_reports,
+    operator_stages,
+)
+from lastgood.coordinator.operator_auth import OperatorGuard, guard_here
+from lastgood.coordinator.pages import routes as pages
+
+API_ROUTERS = (
+    operator_checkpoints.router,
+    operator_holds.router,
+    operator_quarantine.router,
+    operator_reports.router,
+    operator_stages.router,
+)
+
+
+def include(app: FastAPI, guard: OperatorGuard | None = None) -> bool:
+    """Add the operator routes to the coordinator, guarded by `guard`, else by the guard of this
+    process. False, and nothing is added, where nobody could be let in."""
+    chosen = guard or guard_here()
+    if chosen is None:
+        return False
+    app.state.operator_guard = chosen
+    for router in API_ROUTERS:
+        app.include_router(router, prefix="/v1")
+    app.include_router(metrics.router)
+    app.include_router(pages.router, prefix="/pages")
+    return True

@@ -1,0 +1,189 @@
+"""The pages that operators read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from lastgood.catalog import (
+    findings,
+    history,
+    holds,
+    operator_records,
+    operator_views,
+    projects,
+    reports,
+)
+from lastgood.coordinator.auth import anybody
+from lastgood.coordinator.operator_context import (
+    CheckpointPath,
+    ProjectFilter,
+    Reader,
+    stage_named,
+)
+from lastgood.coordinator.operator_quarantine import in_quarantine
+from lastgood.coordinator.pages import changes
+from lastgood.coordinator.pages.rendering import PageRoute, page
+from lastgood.coordinator.services import services_of
+from lastgood.errors import NotFound
+from lastgood.flows import why as why_flow
+from lastgood.flows.overview import overview
+from lastgood.flows.report import finding_json
+from lastgood.flows.roles import of_stage
+from lastgood.reports.html import style
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+_PAGE = 100
+Name = Annotated[str | None, Query(max_length=63)]
+
+
+@router.get("", dependencies=[Depends(anybody)])
+def without_slash(request: Request) -> RedirectResponse:
+    """To the first page: relative links need the slash."""
+    return RedirectResponse(request.url.path.rpartition("/")[2] + "/")
+
+
+@router.get("/style.css", dependencies=[Depends(anybody)])
+def style_sheet() -> Response:
+    """The one style sheet."""
+    return Response(str(style()), media_type="text/css", headers={"Cache-Control": "max-age=3600"})
+
+
+@router.get("/")
+def overview_page(request: Request, operator: Reader) -> HTMLResponse:
+    """How everything stands."""
+    found = overview(services_of(request).catalog)
+    return page(request, operator, "overview.html", found=found)
+
+
+@router.get("/reports")
+def reports_page(request: Request, operator: Reader, project: ProjectFilter = None) -> HTMLResponse:
+    """Every report, the newest first."""
+    with services_of(request).catalog.transaction() as tx:
+        found = reports.summaries(tx, project=project, limit=_PAGE)
+    return page(request, operator, "reports.html", reports=found, project=project)
+
+
+@router.get("/reports/{report}")
+def report_page(request: Request, operator: Reader, report: int) -> HTMLResponse:
+    """One report, as its file shows it."""
+    with services_of(request).catalog.transaction() as tx:
+        found = reports.get(tx, report)
+    return page(request, operator, "report_page.html", report=found.document)
+
+
+@router.get("/checkpoints")
+def stages_page(request: Request, operator: Reader) -> HTMLResponse:
+    """Every stage, to choose one."""
+    with services_of(request).catalog.transaction() as tx:
+        now = history.now(tx)
+        found = operator_views.stages(tx)
+    return page(request, operator, "stages.html", stages=found, now=now)
+
+
+@router.get("/checkpoints/{project}/{workload}/{stage}")
+def checkpoints_page(
+    request: Request,
+    operator: Reader,
+    project: str,
+    workload: str,
+    stage: str,
+    skip: Annotated[int, Query(ge=0)] = 0,
+) -> HTMLResponse:
+    """The checkpoints of a stage with what keeps each."""
+    services = services_of(request)
+    with services.catalog.transaction() as tx:
+        now = history.now(tx)
+        known = [
+            one
+            for one in operator_views.stages(tx, project)
+            if (one.workload, one.stage) == (workload, stage)
+        ]
+        if not known:
+            raise NotFound(what="stage", name=f"{project}/{workload}/{stage}")
+        found = operator_views.checkpoints(
+            tx, project=project, workload=workload, stage=stage, limit=_PAGE, skip=skip
+        )
+        receipts = operator_records.receipts(
+            tx, stage=stage_named(project, workload, stage), limit=20
+        )
+    return page(
+        request,
+        operator,
+        "checkpoints.html",
+        stage=known[0],
+        checkpoints=found,
+        roles=of_stage(services.catalog, project, known[0].stage_id),
+        receipts=receipts,
+        now=now,
+        skip=skip,
+        page_rows=_PAGE,
+    )
+
+
+@router.get("/why/{project}/{workload}/{stage}/{position}")
+def why_page(request: Request, operator: Reader, name: CheckpointPath) -> HTMLResponse:
+    """One checkpoint: what keeps it, each fact of the gate, its holds and receipts."""
+    services = services_of(request)
+    explained = why_flow.why(services.catalog, services.stores, name).to_json()
+    with services.catalog.transaction() as tx:
+        now = history.now(tx)
+        found = operator_views.checkpoint(tx, name)
+        if found is None:
+            raise NotFound(what="checkpoint", name=str(name))
+        standing = holds.on_checkpoint(tx, name.project, found.checkpoint_id)
+        objects = operator_views.objects(tx, name)
+    return page(
+        request,
+        operator,
+        "why.html",
+        why=explained,
+        checkpoint=found,
+        holds=standing,
+        objects=objects,
+        now=now,
+    )
+
+
+@router.get("/holds")
+def holds_page(request: Request, operator: Reader) -> HTMLResponse:
+    """Standing holds."""
+    with services_of(request).catalog.transaction() as tx:
+        names = projects.names(tx)
+        found = [one for name in names for one in holds.standing(tx, name)]
+    return page(request, operator, "holds.html", holds=found, projects=names)
+
+
+@router.get("/quarantine")
+def quarantine_page(request: Request, operator: Reader) -> HTMLResponse:
+    """What lies in quarantine and can be taken back, and what was deleted."""
+    services = services_of(request)
+    found = in_quarantine(services, None)
+    with services.catalog.transaction() as tx:
+        now = history.now(tx)
+        deleted = operator_records.tombstones(tx, limit=_PAGE)
+    return page(request, operator, "quarantine.html", found=found, deleted=deleted, now=now)
+
+
+@router.get("/uploads")
+def uploads_page(request: Request, operator: Reader) -> HTMLResponse:
+    """Attempts that are not committed, incomplete ones first."""
+    with services_of(request).catalog.transaction() as tx:
+        now = history.now(tx)
+        found = operator_records.uploads(tx, limit=_PAGE)
+    return page(request, operator, "uploads.html", uploads=found, now=now)
+
+
+@router.get("/findings")
+def findings_page(request: Request, operator: Reader, closed: bool = False) -> HTMLResponse:
+    """What is unexplained, by deadline."""
+    with services_of(request).catalog.transaction() as tx:
+        now = history.now(tx)
+        found = findings.current(tx, closed=closed)
+    documents = [finding_json(one, now) for one in found]
+    return page(request, operator, "findings.html", findings=documents, closed=closed)
+
+
+router.include_router(changes.router)

@@ -1,0 +1,212 @@
+"""How everything stands: what an operator reads first, on the page and in `lastgood status`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lastgood.catalog import (
+    clock,
+    findings,
+    history,
+    measurements,
+    operator_records,
+    operator_views,
+    projects,
+    reports,
+)
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.operator_records import ProjectStore
+from lastgood.catalog.operator_views import StageView
+from lastgood.catalog.reports import ReportSummary
+from lastgood.errors import CatalogSetup
+from lastgood.flows.inventory_merge import SHARED
+from lastgood.flows.policies import policy_of
+from lastgood.reports.words import human_bytes, lasting
+from lastgood.rules.capacity import Limits, Use
+from lastgood.rules.policy import Policy
+from lastgood.stores.open import folder_of
+
+REPORT_AGE = timedelta(hours=26)
+"""A report older than this is called old: one a day, and two hours for it to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOverview:
+    """A project in one store. `counts` has (number, bytes) by state; `capacity` is as in a
+    report."""
+
+    project: str
+    store: str
+    owner: str
+    kind: str
+    counts: Mapping[str, tuple[int, int]]
+    capacity: Mapping[str, Any]
+    report: ReportSummary | None
+    findings: int
+    overdue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything at `at` (UTC). `alerts` are what wants somebody's attention, in words."""
+
+    at: datetime
+    stores: Sequence[StoreOverview]
+    stages: Sequence[StageView]
+    alerts: Sequence[str]
+
+
+def overview(catalog: Catalog, project: str | None = None) -> Overview:
+    """How a project stands, or all of them. Raises NotFound for an unknown one."""
+    with catalog.transaction() as tx:
+        if project is not None:
+            projects.get(tx, project)
+        now = history.now(tx)
+        used = operator_records.project_stores(tx, project)
+        found = [_store(tx, one, used, now) for one in used]
+        stages = operator_views.stages(tx, project)
+        alerts = [
+            *_clock_alerts(tx),
+            *(alert for one in found for alert in _store_alerts(one, now)),
+            *_stage_alerts(tx, stages),
+            *_disk_alerts(tx),
+        ]
+    return Overview(now, found, stages, alerts)
+
+
+def _store(
+    tx: Transaction, one: ProjectStore, used: Sequence[ProjectStore], now: datetime
+) -> StoreOverview:
+    open_findings = [
+        finding
+        for finding in findings.current(tx, projects=[one.project, SHARED], store=one.store)
+        if finding.state == "open"
+    ]
+    newest = reports.summaries(tx, project=one.project, store=one.store, limit=1)
+    return StoreOverview(
+        project=one.project,
+        store=one.store,
+        owner=one.owner,
+        kind=one.kind,
+        counts=reports.counts(tx, one.project, one.store),
+        capacity=_capacity(tx, one, [other for other in used if other.store == one.store]),
+        report=newest[0] if newest else None,
+        findings=len(open_findings),
+        overdue=sum(finding.is_overdue(now) for finding in open_findings),
+    )
+
+
+def _capacity(
+    tx: Transaction, one: ProjectStore, sharing: Sequence[ProjectStore]
+) -> dict[str, Any]:
+    """As a report has it, from the counters alone and without their lock."""
+    totals = [other.backend_total for other in sharing if other.backend_total]
+    backend = [other.backend_bytes for other in sharing if other.backend_bytes]
+    whole = Use(
+        sum(other.committed_bytes for other in sharing),
+        sum(other.in_flight_bytes for other in sharing),
+        max(backend, default=None),
+    )
+    policy = _policy(tx, one.project)
+    total = max(totals, default=None)
+    peak = max(other.peak_bytes for other in sharing)
+    limits = Limits(None, None, 0)
+    if policy is not None:
+        limits = Limits.of(policy.capacity, total_bytes=total, peak_bytes=peak)
+    return {
+        "usage_bytes": whole.usage_bytes,
+        "in_flight_bytes": whole.in_flight_bytes,
+        "project_bytes": one.committed_bytes,
+        "soft_bytes": limits.soft_bytes,
+        "hard_bytes": limits.hard_bytes,
+        "reserve_bytes": limits.reserve_bytes,
+        "total_bytes": total,
+        "state": limits.state(whole).value,
+    }
+
+
+def _policy(tx: Transaction, project: str) -> Policy | None:
+    try:
+        return policy_of(tx, project)
+    except CatalogSetup:  # a project that was never given a policy
+        return None
+
+
+def _clock_alerts(tx: Transaction) -> Iterator[str]:
+    for jump in clock.unaccepted(tx):
+        yield (
+            f"The catalog's clock jumped by {jump.jump_seconds:+.0f} s at"
+            f" {jump.observed_at:%F %T} UTC: everything destructive waits for"
+            f" `lastgood clock accept {jump.jump_id}`"
+        )
+
+
+def _store_alerts(one: StoreOverview, now: datetime) -> Iterator[str]:
+    where = f"{one.project} in {one.store}"
+    if one.report is None:
+        yield f"{where}: never reconciled"
+    elif now - one.report.recorded_at > REPORT_AGE:
+        yield f"{where}: last reconciled {lasting(now - one.report.recorded_at)} ago"
+    if one.report is not None and not one.report.passed:
+        yield f"{where}: report {one.report.report_id} failed {one.report.failed_checks} checks"
+    if one.overdue:
+        yield f"{where}: {one.overdue} findings are overdue"
+    if one.capacity["state"] != "open":
+        limit = one.capacity["hard_bytes" if one.capacity["state"] == "closed" else "soft_bytes"]
+        word = "hard" if one.capacity["state"] == "closed" else "soft"
+        yield (
+            f"{one.store}: {human_bytes(one.capacity['usage_bytes'])} used, above the {word} limit"
+            f" of {human_bytes(limit)}"
+        )
+
+
+def _stage_alerts(tx: Transaction, stages: Sequence[StageView]) -> Iterator[str]:
+    for stage in stages:
+        if stage.blocked_by is not None:
+            name = f"{stage.project}/{stage.workload}/{stage.stage}"
+            yield f"{name}: restores are blocked by receipt {stage.blocked_by[:12]}"
+    known = {(stage.project, stage.workload, stage.stage) for stage in stages}
+    for age in measurements.stage_ages(tx):
+        if (age.project, age.workload, age.stage) not in known:
+            continue
+        policy = _policy(tx, age.project)
+        if policy is not None and age.seconds > policy.objectives.rpo.total_seconds():
+            yield (
+                f"{age.project}/{age.workload}/{age.stage}: {lasting(age.seconds)} since its last"
+                f" commit, above the objective of {lasting(policy.objectives.rpo)}"
+            )
+
+
+def _disk_alerts(tx: Transaction) -> Iterator[str]:
+    """A full store must not stop the catalog, or nothing could be deleted any more."""
+    catalog_device = _device(_data_directory(tx))
+    if catalog_device is None:
+        return
+    for store in projects.stores(tx):
+        if store.kind == "file" and _device(folder_of(store.config["root"])) == catalog_device:
+            yield (
+                f"{store.name} lies on the same disk as the catalog's database: when it is full,"
+                " nothing can be recorded, so nothing can be deleted"
+            )
+
+
+def _data_directory(tx: Transaction) -> Path | None:
+    told = operator_records.data_directory(tx)
+    if told is not None:
+        return Path(told)
+    var = os.environ.get("LASTGOOD_VAR", "").strip()
+    embedded = Path(var) / "postgres" if var else None
+    return embedded if embedded is not None and embedded.is_dir() else None
+
+
+def _device(folder: Path | None) -> int | None:
+    """The disk of a folder, None where this machine does not show it."""
+    try:
+        return None if folder is None else folder.stat().st_dev
+    except OSError:
+        return None

@@ -1,0 +1,69 @@
+"""Unblock: an operator establishes a checkpoint after a failed validation blocked restores.
+
+What validation does by itself when an earlier checkpoint passes, said by a person: the pointer goes
+to a checkpoint with a passing receipt, and restores are answered again."""
+
+from __future__ import annotations
+
+from lastgood.catalog import blocks, checkpoints, history, receipts, stages
+from lastgood.catalog.checkpoints import Checkpoint
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.errors import Conflict, NotFound
+from lastgood.flows import control_keys, quarantine
+from lastgood.rules.names import CheckpointId
+from lastgood.stores.open import Stores
+
+
+def unblock(
+    catalog: Catalog, stores: Stores, name: CheckpointId, *, because: str, actor: str
+) -> Checkpoint:
+    """Establish a checkpoint and allow restores of its stage.
+
+    Raises NotFound, and Conflict if the stage is not blocked, or if the checkpoint has no present
+    copy whose newest receipt passed."""
+    control_keys.guard(catalog, stores, name.project)
+    with catalog.transaction() as tx:
+        stage = stages.find_locked(tx, name.stage_id)
+        if stage.blocked_by is None:
+            raise Conflict(reason=f"restores of {stage.name} are not blocked")
+        checkpoint = checkpoints.find(tx, name)
+        if checkpoint is None:
+            raise NotFound(what="checkpoint", name=str(name))
+        receipt = _passing_receipt(tx, checkpoint)
+        before = checkpoints.latest(tx, stage)
+        if before is None or before.checkpoint_id != checkpoint.checkpoint_id:
+            event = history.record(
+                tx,
+                stage.stage_id,
+                "pointer-reset",
+                actor=actor,
+                facts={
+                    "from": None if before is None else str(before.id),
+                    "to": str(checkpoint.id),
+                    "receipt": receipt,
+                    "because": because,
+                },
+            )
+            checkpoints.reset_pointer(tx, stage, checkpoint, event.recorded_at)
+        blocks.unblock(
+            tx,
+            stage.project,
+            stage.stage_id,
+            established=checkpoint.checkpoint_id,
+            receipt=receipt,
+            actor=actor,
+            because=because,
+        )
+    quarantine.publish(catalog, stores, name.project, [stage.stage_id])
+    return checkpoint
+
+
+def _passing_receipt(tx: Transaction, checkpoint: Checkpoint) -> str:
+    copy = checkpoints.readable_copy(tx, checkpoint)
+    last = None if copy is None else receipts.latest_verdict(tx, checkpoint.project, copy.copy_id)
+    if last is None or last.verdict != "pass":
+        raise Conflict(
+            reason=f"{checkpoint.id} has no present copy whose newest receipt passed; run"
+            f" `lastgood verify {checkpoint.id}` first, or establish another checkpoint"
+        )
+    return last.receipt
