@@ -51,7 +51,9 @@ def attested(tree: Tree, key: Key, file: os.stat_result) -> tuple[Part, ...] | N
                 os.close(opened)
     except (FileNotFoundError, ValueError):
         return None
-    if record["key"] != key or record["file"] != _identity(file):
+    if not isinstance(record, dict) or record.get("key") != key:
+        return None
+    if record.get("file") != _identity(file):
         return None
     return tuple(Part(number, size, sha256=sha256) for number, size, sha256 in record["parts"])
 

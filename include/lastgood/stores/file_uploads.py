@@ -115,8 +115,9 @@ class FileUploads:
             return folder.parts()
 
     def complete(self, key: Key, upload_id: UploadId, parts: Sequence[Part]) -> None:
-        """Publish the data. Order: writers out, data durable, link, attestation, and only then the
-        upload's own files, its record last: a repetition finishes what a crash left anywhere."""
+        """Publish the data. Order: all parts there, writers out, data durable, link, attestation,
+        and only then the upload's own files, its record last: a repetition finishes what a crash
+        left anywhere."""
         path = path_of(self._tree.store, key)
         with self._open(key, upload_id) as (folder, begun), folder.lock(exclusive=True):
             if folder.is_aborted():
@@ -124,8 +125,8 @@ class FileUploads:
             with suppress(FileNotFoundError), _closing(folder.open_data()) as data:
                 held = folder.parts()
                 if not self._is_published(path, data):
-                    folder.revoke_writers()
                     self._check_whole(begun, held, parts, os.fstat(data).st_size)
+                    folder.revoke_writers()
                     os.fsync(data)
                     if not self._tree.link_new(folder.fd, DATA, path):
                         raise KeyExists(store=self._tree.store, key=key)
@@ -169,6 +170,8 @@ class FileUploads:
             with self._folder(upload_id) as folder, folder.lock(exclusive=True):
                 begun = folder.begun()
                 if begun is not None and begun.key != key:
+                    return Outcome.ABSENT
+                if folder.is_finished():
                     return Outcome.ABSENT
                 folder.mark_aborted()
                 folder.empty()

@@ -102,6 +102,10 @@ class UploadFolder:
     def is_aborted(self) -> bool:
         return self.stat(ABORTED) is not None
 
+    def is_finished(self) -> bool:
+        """Whether it is empty: completed or aborted to the end, and about to be removed."""
+        return not os.listdir(self.fd)
+
     def mark_aborted(self) -> None:
         with suppress(FileExistsError):
             os.close(os.open(ABORTED, NEW_FILE, 0o666, dir_fd=self.fd))
