@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from lastgood.rules.decision import (
     DecisionDigest,
@@ -106,8 +107,7 @@ class _Deciding:
         self._keep_dependencies()
         kept = {
             position: tuple(sorted(set(self._reasons[position]), key=lambda reason: reason.order))
-            for position in self._existing
-            if position in self._reasons
+            for position in sorted(self._reasons)
         }
         leaving = {
             position: self._leaving(candidate)
@@ -204,16 +204,18 @@ class _Deciding:
         if position in self._aged:
             role = self._aged[position]
             return Leaving(position, role, f"its time as {role.name} is over")
-        role_left = self._displacing(candidate)
-        if role_left is None:
+        displaced_from = self._widest_newest or self._best_of(candidate)
+        if displaced_from is None:
             return Leaving(position, None, "no role selects it")
-        return Leaving(position, role_left, f"others took the slots of {role_left.name}")
+        return Leaving(position, displaced_from, f"others took the slots of {displaced_from.name}")
 
-    def _displacing(self, candidate: Candidate) -> Role | None:
-        """The role of the newest, which every checkpoint had once; else one of the best."""
-        newest = [role for role in self._policy.roles if isinstance(role.rule, Newest)]
-        if newest:
-            return max(newest, key=lambda role: (role.rule.most() or 0, role.name))
+    @cached_property
+    def _widest_newest(self) -> Role | None:
+        """The largest role of the newest: every checkpoint had it once."""
+        newest = (role for role in self._policy.roles if isinstance(role.rule, Newest))
+        return max(newest, key=lambda role: (role.rule.most() or 0, role.name), default=None)
+
+    def _best_of(self, candidate: Candidate) -> Role | None:
         for role in self._policy.roles:
             if isinstance(role.rule, Best) and role.rule.metric in candidate.metrics:
                 return role
