@@ -88,7 +88,7 @@ def test_stop_ends_a_wait_at_once() -> None:
     assert time.monotonic() - began < 2
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_what_may_pass_is_transient(status: int) -> None:
     with pytest.raises(Transient):
         raise_problem(answer(status))

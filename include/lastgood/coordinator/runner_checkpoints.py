@@ -199,6 +199,7 @@ def commit_checkpoint(
             "state": "committed",
             "checkpoint": str(outcome.checkpoint.id),
             "manifest_digest": outcome.checkpoint.manifest,
+            "committed": checkpoint_document(outcome.checkpoint),
             "latest": None if latest.checkpoint is None else checkpoint_document(latest.checkpoint),
         }
     )

@@ -110,7 +110,7 @@ class Attempts:
             answer = coordinator.ask("POST", "checkpoints/commit", body)
             if answer["state"] == "committed":
                 self.forget()
-                return Checkpoint.from_json(answer["latest"])
+                return Checkpoint.from_json(answer["committed"])
             _wait_while_sealed(coordinator, ticket.attempt, answer)
 
     def _manifest(

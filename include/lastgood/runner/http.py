@@ -26,6 +26,7 @@ SOONEST_RENEWAL, LATEST_RENEWAL = timedelta(milliseconds=200), timedelta(minutes
 BEAT_TIMEOUT = httpx.Timeout(10)  # a renewal that hangs is better tried again
 # Below the 5 s after which uvicorn closes an idle connection.
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=3)
+MAY_PASS = frozenset({408, 429})  # the only refusals that ask to be tried again
 NO_ROOM = 507  # a decision, not a failure: the next sweep is further away than any patience
 _S3_ERROR = re.compile(r"<Code>([^<]+)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 
@@ -162,7 +163,7 @@ def raise_problem(response: httpx.Response) -> None:
         return
     error = _error_of(response)
     status = response.status_code
-    if status == 429 or (status >= 500 and status != NO_ROOM):
+    if status in MAY_PASS or (status >= 500 and status != NO_ROOM):
         raise Transient(error, retry_after(response))
     raise error
 

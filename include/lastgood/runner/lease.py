@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lastgood.errors import AttemptState, LastgoodError
+from lastgood.errors import AttemptState, FencedGeneration, LastgoodError
 from lastgood.rules.names import StageId
 from lastgood.runner.heartbeat import Heartbeat
 from lastgood.runner.http import BEAT_TIMEOUT, Coordinator
@@ -71,12 +71,14 @@ class WriterLease:
         self._open = None
 
     def close(self) -> None:
-        """Stop renewing, and give the lease back unless it was lost."""
+        """Stop renewing, and give the lease back. Raises FencedGeneration if it was lost."""
         self._heartbeat.close()
-        if self.lost.is_set():
-            return
+        self.check()
         try:
             self._coordinator.until(Stop(), _RELEASE).ask("DELETE", "generations/current")
+        except FencedGeneration as error:
+            self._lose(error)
+            raise
         except LastgoodError as error:
             # It ends by itself; what was trained and saved stands.
             log.warning("%s was not released: %s", self._name, error)

@@ -81,8 +81,8 @@ class Workload:
         wait: timedelta = timedelta(0),
         idempotency_key: str | None = None,
         preemption: str | None = None,
-        kind: Kind = "checkpointed",
-        workload_class: str = "default",
+        kind: Kind | None = None,
+        workload_class: str | None = None,
     ) -> Generation:
         """Become the writer: a new generation, which fences all earlier ones.
 
@@ -103,9 +103,8 @@ class Workload:
             "kind": kind,
             "class": workload_class,
             "fresh": fresh,
+            "preemption": preemption,
         }
-        if preemption is not None:
-            body["preemption"] = preemption
         answer = self._coordinator.ask("POST", "generations", body)
         return Generation(self._coordinator.bearing(answer["token"]), _grant(answer), self.holder)
 

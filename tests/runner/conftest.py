@@ -1,0 +1,190 @@
+"""A real coordinator under uvicorn: real PostgreSQL, a file store, moto's S3."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.tokens import create_project_key
+from lastgood.flows.apply import apply
+from lastgood.runner import Retry, Workload
+from lastgood.stack.ports import LOOPBACK, free_port
+from tests.runner.faults import Faults
+
+QUICK = Retry(
+    patience=timedelta(seconds=30),
+    first_pause=timedelta(milliseconds=20),
+    longest_pause=timedelta(milliseconds=200),
+)
+POLICY = """\
+name: test
+timezone: UTC
+roles:
+  hot: {keep: newest, count: 4, leaves_when: newer_restored}
+gate: {level: checksum, receipt_max_age: 1d}
+leases: {generation: 6s, writer: 6s, grant: 6s, reader: 6s}
+"""
+PROJECT = """\
+name: demo
+owner: team
+store: local
+policy: test
+finding_owner: team
+finding_deadline: 3d
+"""
+STORE = """\
+name: local
+{place}
+failure_domain: here
+tier: fast
+encryption: none
+"""
+
+
+class RunningCoordinator:
+    """A coordinator in a thread of this process; it may be stopped and started again."""
+
+    def __init__(self, dsn: str, configuration: Path) -> None:
+        self.dsn = dsn
+        with Catalog(dsn) as catalog:
+            apply(catalog, configuration, actor="operator:test")
+            with catalog.transaction() as tx:
+                self.project_key = create_project_key(tx, "demo", "test")
+        self._port = free_port()
+        self.url = f"http://{LOOPBACK}:{self._port}"
+        self.faults = Faults(self._application)
+        self._current: Any = None
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    async def _application(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._current(scope, receive, send)
+
+    def start(self) -> None:
+        from lastgood.coordinator.serve import standalone
+
+        self._current = standalone(self.dsn)
+        self._server = uvicorn.Server(
+            uvicorn.Config(self.faults, host=LOOPBACK, port=self._port, log_level="critical")
+        )
+        self._thread = threading.Thread(target=self._server.run)
+        self._thread.start()
+        wait_for(lambda: self._server is not None and self._server.started)
+
+    def stop(self) -> None:
+        assert self._server is not None
+        assert self._thread is not None
+        self._server.should_exit = True
+        self._server.force_exit = True
+        self._thread.join()
+
+    def workload(self, holder: str = "test", retry: Retry = QUICK) -> Workload:
+        return Workload(
+            self.url,
+            self.project_key,
+            workload="mlp",
+            stage="pretrain",
+            holder=holder,
+            retry=retry,
+        )
+
+
+def wait_for(condition: Callable[[], object], timeout: timedelta = timedelta(seconds=20)) -> None:
+    """Wait until the condition holds; the test fails if it does not come true in time."""
+    deadline = time.monotonic() + timeout.total_seconds()
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _quiet_broken_connections(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="uvicorn.error")
+
+
+def write_configuration(folder: Path, place: str) -> Path:
+    files = {
+        "policies/test.yaml": POLICY,
+        "projects/demo.yaml": PROJECT,
+        "stores/local.yaml": STORE.format(place=place),
+    }
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def store_root(tmp_path: Path) -> Path:
+    """The folder of the file store."""
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def how(request: pytest.FixtureRequest) -> str:
+    """How jobs send bytes: endpoint, direct or presigned. Parametrize it indirectly."""
+    return str(getattr(request, "param", "endpoint"))
+
+
+@pytest.fixture
+def coordinator(
+    how: str, catalog_dsn: str, tmp_path: Path, store_root: Path, request: pytest.FixtureRequest
+) -> Iterator[RunningCoordinator]:
+    """A coordinator whose store takes bytes as `how` says."""
+    if how == "presigned":
+        place = f"kind: s3\nbucket: {request.getfixturevalue('bucket')}"
+    else:
+        place = f"kind: file\nroot: {store_root}\ndirect: {str(how == 'direct').lower()}"
+    configuration = write_configuration(tmp_path / "config", place)
+    running = RunningCoordinator(catalog_dsn, configuration)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def bucket(moto_s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A fresh bucket, reachable with boto3's own settings."""
+    import boto3
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", moto_s3)
+    name = f"runner-{time.monotonic_ns()}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return name
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A folder as a training script writes it."""
+    return write_checkpoint(tmp_path / "checkpoint")
+
+
+def write_checkpoint(folder: Path, seed: int = 0) -> Path:
+    contents = {
+        "model/rank0.safetensors": bytes(range(256)) * 4_000 + bytes([seed]),
+        "model/rank1.safetensors": bytes([seed]) * 300_001,
+        "rng (copy) 100%.bin": b"\0\xff" + bytes([seed]),
+        "empty": b"",
+    }
+    for path, content in contents.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
