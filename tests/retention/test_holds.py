@@ -83,6 +83,20 @@ def test_undo_within_the_grace_brings_the_bytes_back(world: World, hidden: Copy)
     assert [each.copy.copy_id for each in quarantine.listed(world.catalog, PROJECT)] == []
 
 
+def test_a_mark_made_before_an_undo_does_not_count_for_it_any_more(
+    world: World, hidden: Copy
+) -> None:
+    quarantine.undo(
+        world.catalog, world.stores, hidden.checkpoint, because="needed", actor="operator:a"
+    )
+    told = world.sweep()
+    assert world.state(hidden) == "present"
+    assert "taken back after mark" in told["reasons"][str(hidden.checkpoint)]
+    world.mark()
+    world.sweep()
+    assert world.state(hidden) == "quarantined"
+
+
 def test_undo_of_what_is_not_in_quarantine_is_refused(world: World, hidden: Copy) -> None:
     newest = world.commit(4)
     with pytest.raises(errors.CopyState, match="present"):

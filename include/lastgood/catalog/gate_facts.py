@@ -138,6 +138,8 @@ def _marked(
         return Fact.of(False, f"mark {mark_id} is as of {mark.at.isoformat()}: too old"), candidate
     if candidate is None:
         return Fact.of(False, f"mark {mark_id} keeps it"), None
+    if copy.state is State.PRESENT and mark.at <= copy.state_at:
+        return Fact.of(False, f"it was taken back after mark {mark_id}"), candidate
     return Fact.of(True, f"mark {mark_id} as of {mark.at.isoformat()}: {candidate.reasons}"), (
         candidate
     )

@@ -53,7 +53,8 @@ def undo(
     """Take a checkpoint's quarantined copies back; answers them as they stand then.
 
     Works until the intent to delete is recorded: CopyGone after it, CopyState if nothing of it is in
-    quarantine. If the store cannot follow now (StoreError), the next sweep carries it out.
+    quarantine. No mark made before it counts for these copies any more; one made after it may name
+    them again, unless they are held. If the store cannot follow now (StoreError), the next sweep carries it out.
     """
     control_keys.guard(catalog, stores, checkpoint.project)
     with catalog.transaction() as tx:
@@ -66,6 +67,7 @@ def undo(
             _refuse(copies.of_checkpoint(tx, checkpoint))
     point("undo.after-decision")
     shown = finish_undo(catalog, stores, checkpoint.project, back)
+    point("undo.after-store")
     publish(catalog, stores, checkpoint.project, {copy.stage_id for copy in shown})
     return shown
 
