@@ -1,0 +1,105 @@
+"""From configuration to a store."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+
+from lastgood.errors import NotFound
+from lastgood.stores.base import Key, StoreError
+from lastgood.stores.file import FileStore
+from lastgood.stores.open import StoreConfig, Stores, open_store
+
+
+def test_a_relative_root_lies_below_the_var_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LASTGOOD_VAR", str(tmp_path))
+    (tmp_path / "stores/local").mkdir(parents=True)
+    store = open_store(StoreConfig("local", "file", "stores/local"))
+    assert isinstance(store, FileStore)
+    assert store.root == tmp_path / "stores/local"
+
+
+def test_an_absolute_root_is_taken_as_it_is(tmp_path: Path) -> None:
+    store = open_store(StoreConfig("local", "file", str(tmp_path), direct=True))
+    assert store.profile.direct
+    store.put_new(Key("demo/a"), b"x")
+    assert (tmp_path / "demo/a").read_bytes() == b"x"
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened"):
+        open_store(StoreConfig("local", "file", str(tmp_path / "unmounted")))
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(StoreError, match="tape"):
+        open_store(StoreConfig("local", "tape", "/"))
+
+
+def test_a_row_of_the_catalog_is_a_configuration() -> None:
+    config = {"root": "r", "direct": True, "encryption": "LUKS", "prefix": None}
+    assert StoreConfig.from_row("local", "file", config) == StoreConfig(
+        "local", "file", "r", direct=True
+    )
+    config = {"root": "bucket", "prefix": "a/b", "connection": "aws_checkpoints"}
+    assert StoreConfig.from_row("cold", "s3", config) == StoreConfig(
+        "cold", "s3", "bucket", prefix="a/b", connection="aws_checkpoints"
+    )
+
+
+def test_stores_are_opened_once_and_again_when_they_changed(tmp_path: Path) -> None:
+    configs = {"local": StoreConfig("local", "file", str(tmp_path))}
+    stores = Stores(configs.get)
+    first = stores["local"]
+    assert stores["local"] is first
+    configs["local"] = StoreConfig("local", "file", str(tmp_path), direct=True)
+    assert stores["local"].profile.direct
+    assert list(stores.opened()) == [stores["local"]]
+
+
+def test_a_store_that_nobody_configured() -> None:
+    with pytest.raises(NotFound, match="store 'nowhere'"):
+        Stores(lambda name: None)["nowhere"]
+
+
+USE = """
+from lastgood.stores.base import Key, Prefix
+from lastgood.stores.open import StoreConfig, open_store
+store = open_store(StoreConfig("cold", "s3", "opening", prefix="a/b", connection="checkpoints"))
+store.put_new(Key("demo/a"), b"x")
+print([found.key for found in store.list(Prefix(""))], store.presign_part("demo/b", "u", 1, 60))
+"""
+
+
+@pytest.mark.slow
+def test_s3_is_opened_by_an_airflow_connection_in_the_environment(
+    moto_s3: str, tmp_path: Path
+) -> None:
+    boto3.client("s3", endpoint_url=moto_s3).create_bucket(Bucket="opening")
+    connection = {
+        "conn_type": "aws",
+        "login": "testing",
+        "password": "testing",
+        "extra": {"endpoint_url": moto_s3, "region_name": "eu-central-1"},
+    }
+    environment = {
+        "PATH": os.environ["PATH"],
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW_CONN_CHECKPOINTS": json.dumps(connection),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", USE], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.strip().splitlines()[-1]
+    assert said.startswith("['demo/a'] " + moto_s3 + "/opening/a/b/demo/b?")
+    assert "eu-central-1" in said
+    assert "X-Amz-Signature" in said
