@@ -1,4 +1,4 @@
-"""A small client of the runner API for tests: it sends exactly what it is told, even what is wrong."""
+"""A small client of the runner API for tests: it sends what it is told, even what is wrong."""
 
 from __future__ import annotations
 
