@@ -11,7 +11,8 @@ from lastgood.catalog.db import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The newest word about a stage's restores. `established`: the checkpoint that lifted the block."""
+    """The newest word about a stage's restores. `established`: the checkpoint that lifted the
+    block."""
 
     stage_id: int
     number: int
@@ -51,7 +52,8 @@ def blocked_stages(tx: Transaction, project: str) -> list[int]:
 def block(
     tx: Transaction, project: str, stage_id: int, *, receipt: str, actor: str, because: str
 ) -> Block:
-    """Refuse restores of a stage that this transaction has locked, on account of a failed receipt."""
+    """Refuse restores of a stage that this transaction has locked, on account of a failed
+    receipt."""
     event = history.record(
         tx, stage_id, "restore-blocked", actor=actor, facts={"receipt": receipt, "because": because}
     )

@@ -1,4 +1,5 @@
-"""Copies: a checkpoint's objects as they lie in one store, and the only place where their state changes.
+"""Copies: a checkpoint's objects as they lie in one store, and the only place where their state
+changes.
 
 present -> quarantined -> deleting -> deleted
    ^           |
@@ -112,7 +113,8 @@ def create(
     actor: str,
     recorded_at: datetime,
 ) -> int:
-    """Record a committed checkpoint's copy, present from `recorded_at` on; answers the copy's id."""
+    """Record a committed checkpoint's copy, present from `recorded_at` on; answers the copy's
+    id."""
     row = tx.execute(
         """
         INSERT INTO copies (project, stage_id, checkpoint_id, store, prefix, control_bytes,
@@ -161,7 +163,8 @@ def get(tx: Transaction, project: str, copy_id: int) -> Copy:
 
 
 def of_checkpoint(tx: Transaction, checkpoint: CheckpointId) -> list[Copy]:
-    """Every copy of a checkpoint, deleted ones included. Raises NotFound for an unknown checkpoint."""
+    """Every copy of a checkpoint, deleted ones included. Raises NotFound for an unknown
+    checkpoint."""
     rows = tx.execute(
         _SELECT
         + """ WHERE s.project = %s AND s.workload = %s AND s.stage = %s
@@ -286,7 +289,8 @@ def require(copy: Copy, state: State, *, action: str) -> None:
 
 
 def carried_out(tx: Transaction, copy: Copy) -> None:
-    """Note that the store follows the transition that `copy` shows; a newer one stays to be done."""
+    """Note that the store follows the transition that `copy` shows; a newer one stays to be
+    done."""
     tx.execute(
         "UPDATE copies SET carried_out = greatest(carried_out, %s) WHERE copy_id = %s",
         (copy.transition, copy.copy_id),

@@ -179,8 +179,8 @@ class _Gathering:
         return _fresh(self.evidence.clock_sane, self.evidence.at, self.now)
 
     def _newer(self) -> tuple[Fact, Fact]:
-        """Of the newer checkpoints with a pass that is fresh enough, the newest one seen in its store
-        speaks, else the newest."""
+        """Of the newer checkpoints with a pass that is fresh enough, the newest one seen in
+        its store speaks, else the newest."""
         level = self.policy.gate.level
         passed = [
             (item, receipt)

@@ -1,8 +1,9 @@
 """Holds: an owner's word that checkpoints must stay.
 
-A hold names checkpoints, or a selector. What a selector takes is written down checkpoint by checkpoint,
-when it is placed and at each later commit while it stands, so that "held" is a fact and not a query.
-A hold ends by its release, or by the catalog's clock at `expires_at`; a legal one only by its release.
+A hold names checkpoints, or a selector. What a selector takes is written down checkpoint by
+checkpoint, when it is placed and at each later commit while it stands, so that "held" is a fact
+and not a query. A hold ends by its release, or by the catalog's clock at `expires_at`; a legal
+one only by its release.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ Kind = Literal["incident", "legal", "research", "milestone"]
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Which checkpoints of a project a hold takes; what is None does not restrict. Ranges include both
-    ends. With `metric`, only checkpoints that have it, from `metric_from` to `metric_to`."""
+    """Which checkpoints of a project a hold takes; what is None does not restrict. Ranges
+    include both ends. With `metric`, only checkpoints that have it, from `metric_from` to
+    `metric_to`."""
 
     workload: str | None = None
     stage: str | None = None
@@ -135,8 +137,8 @@ def record(tx: Transaction, project: str, hold: NewHold) -> UUID:
 
 
 def selected(tx: Transaction, project: str, hold_id: UUID) -> dict[int, list[int]]:
-    """What a selector's hold takes now: checkpoint ids by stage id. Only checkpoints of which a copy
-    can still be kept."""
+    """What a selector's hold takes now: checkpoint ids by stage id. Only checkpoints of which
+    a copy can still be kept."""
     rows = tx.execute(
         f"""
         SELECT k.stage_id, array_agg(k.checkpoint_id ORDER BY k.generation, k.sequence) AS ids
@@ -194,8 +196,8 @@ def apply_standing_selectors(tx: Transaction, checkpoint_id: int) -> list[UUID]:
 def release(
     tx: Transaction, hold: Hold, *, released_by: str, because: str, actor: str
 ) -> list[history.Event]:
-    """End a hold whose stages (`stages_of`) this transaction has locked; one event for each of them.
-    Raises Conflict if it was released before."""
+    """End a hold whose stages (`stages_of`) this transaction has locked; one event for each of
+    them. Raises Conflict if it was released before."""
     if hold.released_at is not None:
         raise errors.Conflict(
             reason=f"hold {hold.hold_id} was released by {hold.released_by} at {hold.released_at}"

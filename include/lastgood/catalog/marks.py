@@ -52,7 +52,8 @@ class NewMark:
 
 @dataclass(frozen=True, slots=True)
 class MarkCandidate:
-    """A copy that a mark found to be kept by nothing. `leaves` is the role that it leaves, or `none`."""
+    """A copy that a mark found to be kept by nothing. `leaves` is the role that it leaves, or
+    `none`."""
 
     copy_id: int
     stage_id: int
@@ -75,8 +76,9 @@ _COLUMNS = """mark_id, project, kind, at, policy, policy_version, policy_digest,
 
 
 def choose_instant(tx: Transaction, project: str) -> datetime:
-    """The instant of a live mark: later than everything recorded so far, and than nothing recorded
-    later. Takes the project's lock exclusively, so call it in a transaction of its own, and short."""
+    """The instant of a live mark: later than everything recorded so far, and than nothing
+    recorded later. Takes the project's lock exclusively, so call it in a transaction of its
+    own, and short."""
     locks.project_exclusive(tx, project)
     row = tx.execute(
         """
@@ -119,7 +121,8 @@ def close_past(tx: Transaction, project: str, at: datetime) -> None:
 
 
 def record(tx: Transaction, mark: NewMark) -> Mark | None:
-    """Append a mark; None if the same kind of mark of this instant and policy was recorded before."""
+    """Append a mark; None if the same kind of mark of this instant and policy was recorded
+    before."""
     row = tx.execute(
         f"""
         INSERT INTO marks (project, kind, at, policy, policy_version, policy_digest, code_version,
@@ -169,8 +172,9 @@ def add_candidates(tx: Transaction, mark: Mark, candidates: Iterable[MarkCandida
 
 
 def add_changes(tx: Transaction, mark: Mark, since: Mark | None) -> None:
-    """Append what changed since an earlier mark: checkpoints that became candidates, that are none any
-    more, and that were committed after it (all that exist, if there is no earlier mark)."""
+    """Append what changed since an earlier mark: checkpoints that became candidates, that are
+    none any more, and that were committed after it (all that exist, if there is no earlier
+    mark)."""
     tx.execute(
         """
         WITH ours AS (

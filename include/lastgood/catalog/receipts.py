@@ -58,8 +58,8 @@ class Receipt:
     recorded_at: datetime
 
 
-_COLUMNS = """receipt, stage_id, number, previous, checkpoint_id, copy_id, level, verdict, validator,
-    validator_version, started_at, finished_at, bytes_read, reason, body, recorded_at"""
+_COLUMNS = """receipt, stage_id, number, previous, checkpoint_id, copy_id, level, verdict,
+    validator, validator_version, started_at, finished_at, bytes_read, reason, body, recorded_at"""
 
 
 def append(tx: Transaction, copy: Copy, validation: Validation, *, actor: str) -> Receipt:
@@ -154,7 +154,8 @@ def latest_verdict(tx: Transaction, project: str, copy_id: int) -> Receipt | Non
 
 
 def broken_links(chain: Sequence[Receipt]) -> list[int]:
-    """The numbers of receipts in a stage's whole chain whose name, place or predecessor is wrong."""
+    """The numbers of receipts in a stage's whole chain whose name, place or predecessor is
+    wrong."""
     broken = []
     previous: str | None = None
     for place, receipt in enumerate(chain, start=1):

@@ -1,4 +1,5 @@
-"""What refers to a copy at this moment, read under the stage's lock: whatever is named here keeps it."""
+"""What refers to a copy at this moment, read under the stage's lock: whatever is named here
+keeps it."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ class Pass:
 
 
 def readers(tx: Transaction, copy: Copy) -> list[str]:
-    """Reader leases on the checkpoint that have not ended. One that ran out counts until its lapse is
-    recorded, and one that was renewed after that counts again."""
+    """Reader leases on the checkpoint that have not ended. One that ran out counts until its
+    lapse is recorded, and one that was renewed after that counts again."""
     rows = tx.execute(
         """
         SELECT l.lease_id, l.reader, l.expires_at FROM reader_leases l
@@ -102,8 +103,8 @@ def dependents(tx: Transaction, copy: Copy) -> list[str]:
 def passes(
     tx: Transaction, project: str, copy_ids: Iterable[int], levels: Iterable[str], since: datetime
 ) -> list[Pass]:
-    """The newest passing receipt of any of the levels for each of these copies that is present, if it
-    was recorded at or after `since`."""
+    """The newest passing receipt of any of the levels for each of these copies that is
+    present, if it was recorded at or after `since`."""
     rows = tx.execute(
         """
         SELECT DISTINCT ON (r.copy_id) r.receipt, r.copy_id, r.level, r.recorded_at

@@ -1,9 +1,9 @@
 """A stage's history as of an instant: what retention decides over.
 
-It has the checkpoints of which a copy still exists, present or in quarantine: the others are no matter
-of retention any more, and so the work grows with what is kept, not with what ever was.
-Everything comes from append-only rows with `recorded_at <= as_of`, so that the same instant always
-reads the same history. One query answers for a project, stage by stage, or for one stage.
+It has the checkpoints of which a copy still exists, present or in quarantine: the others are no
+matter of retention any more, and so the work grows with what is kept, not with what ever was.
+Everything comes from append-only rows with `recorded_at <= as_of`, so that the same instant
+always reads the same history. One query answers for a project, stage by stage, or for one stage.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from uuid import uuid4
 from psycopg.rows import DictRow
 
 from lastgood.catalog.db import Transaction
-from lastgood.rules.names import ManifestDigest, StageId
 from lastgood.rules.decision import StageFacts
+from lastgood.rules.names import ManifestDigest, StageId
 from lastgood.rules.retention_rules import (
     Candidate,
     Level,
@@ -33,8 +33,8 @@ _BATCH_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StageHistory:
-    """One stage as of an instant. `copies` has the id and the stored bytes of each existing copy of a
-    checkpoint, `checkpoint_ids` the id of the checkpoint."""
+    """One stage as of an instant. `copies` has the id and the stored bytes of each existing
+    copy of a checkpoint, `checkpoint_ids` the id of the checkpoint."""
 
     stage_id: int
     stage: StageId
@@ -51,7 +51,7 @@ _QUERY = """
        WHERE project = %(project)s AND recorded_at <= %(as_of)s
          AND (%(stage_id)s::bigint IS NULL OR stage_id = %(stage_id)s)
        ORDER BY copy_id, number DESC
-    ), judged AS (          -- inconclusive proves nothing: it stands only where nothing else was said
+    ), judged AS (   -- inconclusive proves nothing: it stands only where nothing else was said
       SELECT DISTINCT ON (copy_id, level) copy_id, level, verdict
         FROM receipts
        WHERE project = %(project)s AND recorded_at <= %(as_of)s

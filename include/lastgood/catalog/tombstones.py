@@ -1,7 +1,7 @@
 """Tombstones: the record of each deletion, from the intent to the proof that the bytes are gone.
 
-The intents of a stage form a chain: each digest covers the one before it. What became of each key is
-added row by row; the proof is one row, written when a later complete listing found nothing.
+The intents of a stage form a chain: each digest covers the one before it. What became of each key
+is added row by row; the proof is one row, written when a later complete listing found nothing.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A recorded deletion. `bytes` is what the intent meant to free; `proof` and `proved_at` are there
-    once the bytes are proven gone."""
+    """A recorded deletion. `bytes` is what the intent meant to free; `proof` and `proved_at`
+    are there once the bytes are proven gone."""
 
     tombstone_id: UUID
     project: str
@@ -97,8 +97,8 @@ _SELECT = """
 
 
 def intend(tx: Transaction, intent: Intent, event: history.Event) -> Tombstone:
-    """Record an intent in the transaction, and at the instant, of the change of state that it is part
-    of. The stage's row is locked."""
+    """Record an intent in the transaction, and at the instant, of the change of state that it
+    is part of. The stage's row is locked."""
     last = tx.execute(
         "SELECT number, digest FROM tombstones WHERE stage_id = %s ORDER BY number DESC LIMIT 1",
         (intent.stage_id,),

@@ -1,4 +1,5 @@
-"""Incomplete attempts: which of them nobody continues, and how long an upload takes when all is well."""
+"""Incomplete attempts: which of them nobody continues, and how long an upload takes when all
+is well."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def reached_by_commit(tx: Transaction, project: str, attempt_id: UUID, prefix: s
     """Whether a committed checkpoint or one of its copies lies where the attempt wrote."""
     row = tx.execute(
         """
-        SELECT EXISTS (SELECT 1 FROM checkpoints WHERE project = %(project)s AND attempt_id = %(id)s)
+        SELECT EXISTS (SELECT 1 FROM checkpoints
+                        WHERE project = %(project)s AND attempt_id = %(id)s)
             OR EXISTS (SELECT 1 FROM copies WHERE project = %(project)s AND prefix = %(prefix)s)
                AS reached
         """,

@@ -1,4 +1,5 @@
-"""What a validator asks of the catalog: what is present, what was said of it, where to walk back to."""
+"""What a validator asks of the catalog: what is present, what was said of it, where to walk
+back to."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from lastgood.rules.retention_rules import Level, ReceiptVerdict
 
 @dataclass(frozen=True, slots=True)
 class PresentCopy:
-    """A present copy with its latest receipt of each level. `failed`: its newest word is a failure."""
+    """A present copy with its latest receipt of each level. `failed`: its newest word is a
+    failure."""
 
     copy_id: int
     seen: CopySeen
@@ -63,8 +65,8 @@ def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
 
 
 def restorable(tx: Transaction, project: str, stage_id: int) -> list[int]:
-    """The present copies of a stage whose newest word is no failure, from the latest pointer back to
-    the oldest checkpoint."""
+    """The present copies of a stage whose newest word is no failure, from the latest pointer
+    back to the oldest checkpoint."""
     rows = tx.execute(
         """
         SELECT c.copy_id
@@ -84,8 +86,8 @@ def restorable(tx: Transaction, project: str, stage_id: int) -> list[int]:
 
 
 def descendants(tx: Transaction, copy: Copy) -> list[int]:
-    """The generations that must not go on if a copy is corrupt: the one that wrote it, and those that
-    resumed from it; only those that have not ended."""
+    """The generations that must not go on if a copy is corrupt: the one that wrote it, and
+    those that resumed from it; only those that have not ended."""
     rows = tx.execute(
         """
         SELECT g.generation FROM generations g

@@ -40,8 +40,9 @@ from lastgood.stores.open import Stores
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a clean-up would do now: attempts to abort, to go on with, and failed ones whose evidence
-    was kept long enough. `waiting` says what the other incomplete ones still wait for."""
+    """What a clean-up would do now: attempts to abort, to go on with, and failed ones whose
+    evidence was kept long enough. `waiting` says what the other incomplete ones still wait
+    for."""
 
     project: str
     abort: tuple[Incomplete, ...]
@@ -70,8 +71,8 @@ def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str,
 
 
 def execute(catalog: Catalog, stores: Stores, todo: Plan, actor: str) -> dict[str, Any]:
-    """Do what a plan names, each attempt judged again under its lock; then look for stray uploads and
-    old control keys."""
+    """Do what a plan names, each attempt judged again under its lock; then look for stray
+    uploads and old control keys."""
     project, told = todo.project, _Told()
     cleaning = _Cleaning(catalog, stores, project, actor, told)
     cleaning.each(todo.resume, cleaning.finish)

@@ -14,7 +14,7 @@ from lastgood.stores.base import Outcome, Prefix, Store, StoredObject
 from lastgood.stores.open import Stores
 
 KEPT = 3
-"""How many of the newest keys of each counter stay, so that a reader of one in a listing finds it."""
+"""So many of the newest keys of each counter stay: who saw one in a listing still finds it."""
 
 
 def prune(catalog: Catalog, stores: Stores, project: str) -> int:

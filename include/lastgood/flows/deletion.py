@@ -1,7 +1,8 @@
 """Removing what lies below a prefix that has a tombstone, and asking the store again.
 
-The completion marker goes first: from then on the store itself says that nothing here is a checkpoint.
-Then the objects, and last the manifest, which says what the objects were. Every step may be repeated.
+The completion marker goes first: from then on the store itself says that nothing here is a
+checkpoint. Then the objects, and last the manifest, which says what the objects were. Every step
+may be repeated.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ CLEANUP = Points(None, "cleanup.after-some-objects", "cleanup.after-objects", No
 
 
 def remove(catalog: Catalog, store: Store, tombstone: Tombstone, points: Points) -> Removal:
-    """Delete everything of ours below the tombstone's prefix, one recorded outcome for each key, and
-    list again. What is not ours stays and is named. Raises StoreError or Unavailable where the store
-    does not tell: then nothing is proven, and the next run goes on."""
+    """Delete everything of ours below the tombstone's prefix, one recorded outcome for each
+    key, and list again. What is not ours stays and is named. Raises StoreError or Unavailable
+    where the store does not tell: then nothing is proven, and the next run goes on."""
     found = listed(store, tombstone.prefix)
     ours = {part: [one for one in found if _part(one, tombstone) is part] for part in AttemptPart}
     removing = _Removing(catalog, store, tombstone)
@@ -116,7 +117,8 @@ class _Removing:
             self._note(list(self._outcomes(batch)))
 
     def note_foreign(self, objects: Sequence[StoredObject]) -> None:
-        """Write down what is not ours as refused: it keeps the tombstone open until somebody looks."""
+        """Write down what is not ours as refused: it keeps the tombstone open until somebody
+        looks."""
         self._note(
             [
                 KeyRecord(one.key, one.version_id, one.size_bytes, "refused", NOT_OURS)

@@ -67,7 +67,8 @@ class Lookout:
         return self._evidence
 
     def _general(self) -> Evidence:
-        """What is the same for every copy: no store knows more than the catalog, the clock is sane."""
+        """What is the same for every copy: no store knows more than the catalog, the clock is
+        sane."""
         with self._catalog.transaction() as tx:
             now = history.now(tx)
         known = self._evidence

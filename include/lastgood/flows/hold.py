@@ -1,7 +1,7 @@
 """Hold: an owner's word that checkpoints must stay, from this moment on.
 
-A hold that finds its checkpoint in quarantine takes it back. One that comes after the intent to delete
-is refused: the point of no return is passed.
+A hold that finds its checkpoint in quarantine takes it back. One that comes after the intent to
+delete is refused: the point of no return is passed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lastgood.stores.open import Stores
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A placed hold: the ids of the checkpoints that it took, and of the copies that it took back out
-    of quarantine."""
+    """A placed hold: the ids of the checkpoints that it took, and of the copies that it took
+    back out of quarantine."""
 
     hold_id: UUID
     checkpoint_ids: tuple[int, ...]
@@ -42,8 +42,8 @@ def place(
     commits. The hold stands once this returns.
 
     Raises InvalidInput, NotFound, CopyGone if the deletion of the one checkpoint has begun, and
-    StoreError if a store cannot take a copy out of quarantine now: the hold stands all the same, and
-    the next sweep carries it out.
+    StoreError if a store cannot take a copy out of quarantine now: the hold stands all the same,
+    and the next sweep carries it out.
     """
     if (checkpoint is None) == (new.selector is None):
         raise errors.InvalidInput(

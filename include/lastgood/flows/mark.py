@@ -1,8 +1,8 @@
 """Mark: decide what a project keeps, as of one instant, and write the decision down.
 
-A live mark decides as of now, under the policy in force, and only a live one can be swept. A replayed
-mark decides as of a past instant, by the same code over the same append-only history: repeated, it
-gives the same digest.
+A live mark decides as of now, under the policy in force, and only a live one can be swept. A
+replayed mark decides as of a past instant, by the same code over the same append-only history:
+repeated, it gives the same digest.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def run(
 ) -> dict[str, Any]:
     """Mark a project; answers the mark's id (`mark_id`), digest and counts.
 
-    A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy's name
-    for its newest version (None: the policy that was in force at the instant); replaying the same
-    again answers the same mark. Raises InvalidInput, NotFound, or Conflict if a replay decides
-    otherwise than the mark recorded before.
+    A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy's
+    name for its newest version (None: the policy that was in force at the instant); replaying the
+    same again answers the same mark. Raises InvalidInput, NotFound, or Conflict if a replay
+    decides otherwise than the mark recorded before.
     """
     if kind == "live":
         if at is not None or policy is not None:

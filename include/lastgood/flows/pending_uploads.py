@@ -33,8 +33,8 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Strays:
-    """Pending uploads outside the attempts that are being cleaned up. `unknown` are below a prefix of
-    the project that belongs to no attempt: reported, never touched."""
+    """Pending uploads outside the attempts that are being cleaned up. `unknown` are below a
+    prefix of the project that belongs to no attempt: reported, never touched."""
 
     aborted: int
     freed_bytes: int
@@ -80,10 +80,13 @@ def strays(catalog: Catalog, stores: Stores, project: str) -> Strays:
             for one, attempt in _owned(catalog, store, project):
                 if attempt is None:
                     unknown.append(f"{name}: {one.key} (upload {one.upload_id})")
-                elif attempt.state in _OVER and _is_quiet(catalog, attempt):
-                    if store.abort_upload(one.key, one.upload_id) is Outcome.GONE:
-                        aborted += 1
-                        freed += one.part_bytes_held
+                elif (
+                    attempt.state in _OVER
+                    and _is_quiet(catalog, attempt)
+                    and store.abort_upload(one.key, one.upload_id) is Outcome.GONE
+                ):
+                    aborted += 1
+                    freed += one.part_bytes_held
         except (StoreError, Unavailable) as error:
             failed[f"uploads in {name}"] = str(error)
     return Strays(aborted, freed, tuple(unknown), failed)

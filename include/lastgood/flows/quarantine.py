@@ -52,9 +52,10 @@ def undo(
 ) -> list[Copy]:
     """Take a checkpoint's quarantined copies back; answers them as they stand then.
 
-    Works until the intent to delete is recorded: CopyGone after it, CopyState if nothing of it is in
-    quarantine. No mark made before it counts for these copies any more; one made after it may name
-    them again, unless they are held. If the store cannot follow now (StoreError), the next sweep carries it out.
+    Works until the intent to delete is recorded: CopyGone after it, CopyState if nothing of it is
+    in quarantine. No mark made before it counts for these copies any more; one made after it may
+    name them again, unless they are held. If the store cannot follow now (StoreError), the next
+    sweep carries it out.
     """
     control_keys.guard(catalog, stores, checkpoint.project)
     with catalog.transaction() as tx:
@@ -73,7 +74,8 @@ def undo(
 
 
 def take_back(tx: Transaction, found: Sequence[Copy], *, actor: str, reason: str) -> list[int]:
-    """Decide that the quarantined ones of these locked copies are present again; answers their ids."""
+    """Decide that the quarantined ones of these locked copies are present again; answers their
+    ids."""
     back = [copy for copy in found if copy.state is State.QUARANTINED]
     for copy in back:
         copies.transition(tx, copy, State.PRESENT, actor=actor, reason=reason)
@@ -90,7 +92,8 @@ def finish_undo(
 
 
 def publish(catalog: Catalog, stores: Stores, project: str, stage_ids: Iterable[int]) -> None:
-    """Write the newest event of each stage into the project's stores, before a change is answered."""
+    """Write the newest event of each stage into the project's stores, before a change is
+    answered."""
     with catalog.transaction() as tx:
         names = projects.stores_of(tx, project)
     for stage_id in sorted(set(stage_ids)):

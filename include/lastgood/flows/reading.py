@@ -18,8 +18,8 @@ from lastgood.flows.policies import policy_of
 
 @contextmanager
 def reading(catalog: Catalog, project: str, copy_id: int, *, reader: str) -> Iterator[Copy]:
-    """Hold a lease on a present copy, renewed in the background, and give it back at the end. Raises
-    NotFound, and CopyState or CopyGone unless the copy is present."""
+    """Hold a lease on a present copy, renewed in the background, and give it back at the end.
+    Raises NotFound, and CopyState or CopyGone unless the copy is present."""
     with catalog.transaction() as tx:
         stages.locked(tx, project, copies.get(tx, project, copy_id).stage_id)
         locks.copies(tx, [copy_id])

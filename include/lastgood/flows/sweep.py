@@ -1,7 +1,7 @@
 """Sweep: candidates go through the gate to quarantine, and after the grace period to deletion.
 
-A plan is a value: printed, it is the dry run. What it names is judged again, one copy at a time, inside
-the transaction that records the step; what a crash left undone is finished first.
+A plan is a value: printed, it is the dry run. What it names is judged again, one copy at a time,
+inside the transaction that records the step; what a crash left undone is finished first.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = ["Plan", "execute", "judge_copy", "plan", "run"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a sweep would take to the gate, under one mark. `stop` says why it must not run unless an
-    operator approves it."""
+    """What a sweep would take to the gate, under one mark. `stop` says why it must not run
+    unless an operator approves it."""
 
     project: str
     mark_id: int | None
@@ -100,9 +100,9 @@ def run(
 ) -> dict[str, Any]:
     """Sweep a project under its newest live mark; answers what was done, by counts and reasons.
 
-    Refuses whole (and changes nothing) with CatalogBehind, ForeignCatalog or ClockJump. Where the plan
-    must be approved, or a store failed, everything else is done and the summary says so (`stop`,
-    `failed`).
+    Refuses whole (and changes nothing) with CatalogBehind, ForeignCatalog or ClockJump. Where the
+    plan must be approved, or a store failed, everything else is done and the summary says so
+    (`stop`, `failed`).
     """
     sane_clock.require(catalog)
     control_keys.guard(catalog, stores, project)
@@ -111,8 +111,9 @@ def run(
 
 
 def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
-    """What a sweep would do now. Under no mark at all it only finishes deletions. Raises NotFound, and
-    MarkNotSweepable for a mark that is not the newest live one, not of the policy in force, or old."""
+    """What a sweep would do now. Under no mark at all it only finishes deletions. Raises
+    NotFound, and MarkNotSweepable for a mark that is not the newest live one, not of the
+    policy in force, or old."""
     with catalog.transaction() as tx:
         version = projects.current_policy(tx, project)
         policy = policy_of(tx, project)

@@ -1,8 +1,8 @@
 """Validate: read a copy again and write down whether it is what its manifest says.
 
-A receipt's verdict is pass, fail or inconclusive. Only proven corruption fails: a store that cannot be
-read says nothing about the bytes. A failure fences the writer, blocks restores of the stage, and walks
-back to the newest checkpoint that passes.
+A receipt's verdict is pass, fail or inconclusive. Only proven corruption fails: a store that
+cannot be read says nothing about the bytes. A failure fences the writer, blocks restores of the
+stage, and walks back to the newest checkpoint that passes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ def validator_version() -> str:
 
 
 def due(catalog: Catalog, project: str) -> list[int]:
-    """The present copies of a project that have to be validated now at level `checksum`, the most
-    urgent first. In a stage whose restores are blocked, the newest copy that did not fail is due."""
+    """The present copies of a project that have to be validated now at level `checksum`, the
+    most urgent first. In a stage whose restores are blocked, the newest copy that did not fail
+    is due."""
     versions = {Level.CHECKSUM: validator_version()}
     with catalog.transaction() as tx:
         policy = policy_of(tx, project)
@@ -67,8 +68,8 @@ def run(
 ) -> dict[str, Any]:
     """Validate one copy and append its receipt; answers the receipt and what followed from it.
 
-    Raises NotFound, CopyState or CopyGone for a copy that is not present (a quarantined one is never
-    read), and InvalidInput for a level that nobody validates yet.
+    Raises NotFound, CopyState or CopyGone for a copy that is not present (a quarantined one is
+    never read), and InvalidInput for a level that nobody validates yet.
     """
     if level != Level.CHECKSUM:
         raise errors.InvalidInput(where="level", reason=f"{level!r} is not validated yet")
@@ -137,9 +138,9 @@ def _stop(
 def _walk_back(
     catalog: Catalog, stores: Stores, project: str, stage_id: int, actor: str
 ) -> Checkpoint | None:
-    """Establish the newest checkpoint that passes now, from the pointer backwards. None, and the stage
-    stays blocked, if none does or if one cannot be read: an older one must not stand in for a newer
-    one of which nothing bad is known."""
+    """Establish the newest checkpoint that passes now, from the pointer backwards. None, and
+    the stage stays blocked, if none does or if one cannot be read: an older one must not stand
+    in for a newer one of which nothing bad is known."""
     with catalog.transaction() as tx:
         found = validations.restorable(tx, project, stage_id)
     for copy_id in found:
