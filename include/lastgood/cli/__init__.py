@@ -1,0 +1,17 @@
+"""`lastgood`: the operator's command line.
+
+Exit codes: 0 done, 1 the answer is no or a check failed, 2 the command or its input is wrong,
+3 refused by the state, 4 not found, 5 not available, or behind its stores.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    from lastgood.cli.app import run
+
+    run()
+
+
+__all__ = ["main"]

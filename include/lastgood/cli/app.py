@@ -1,0 +1,79 @@
+"""The commands under one roof, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import psycopg
+import psycopg_pool
+import typer
+
+from lastgood.cli import keeping, looking, setup, working
+from lastgood.cli.exits import fail
+from lastgood.errors import LastgoodError, Unavailable
+
+app = typer.Typer(
+    name="lastgood",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Keeps the last good checkpoint of every training job recoverable, deletes the rest with"
+        " proof, and explains every byte that is left.\n\n"
+        "The catalog is found by the environment variable LASTGOOD_CATALOG (a libpq connection"
+        " string), else by Airflow's connection lastgood_catalog. Changes are recorded under"
+        " LASTGOOD_OPERATOR, else under the account that runs the command. With --json every"
+        " command prints JSON, an error as a problem document.\n\n"
+        "Exit codes: 0 done; 1 the answer is no, or a check failed; 2 the command or its input is"
+        " wrong; 3 refused by the state; 4 not found; 5 not available, or behind its stores."
+    ),
+)
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    setup.migrate,
+    setup.apply,
+    setup.serve,
+    looking.status,
+    looking.stages,
+    looking.checkpoints,
+    looking.show,
+    looking.why,
+    looking.receipts,
+    looking.uploads,
+    looking.marks,
+    keeping.hold,
+    keeping.holds,
+    keeping.release,
+    keeping.unblock,
+    working.verify,
+    working.mark,
+    working.sweep,
+    working.cleanup,
+    working.reconcile,
+)
+for command in _COMMANDS:
+    app.command()(command)
+app.add_typer(keeping.quarantine, name="quarantine")
+app.add_typer(keeping.finding, name="finding")
+app.add_typer(working.reports, name="reports")
+app.add_typer(setup.keys, name="project-key")
+app.add_typer(setup.clock, name="clock")
+
+
+def run(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command and exit with its code; errors end as one line, or as a problem document."""
+    given = sys.argv[1:] if arguments is None else arguments
+    as_document = "--json" in given
+    try:
+        app(given, prog_name="lastgood")
+    except LastgoodError as error:
+        fail(error, as_document=as_document)
+    except (psycopg.OperationalError, psycopg_pool.PoolTimeout) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        fail(Unavailable(what="the catalog", reason=reason), as_document=as_document)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    raise SystemExit(0)

@@ -1,0 +1,63 @@
+"""From what happened to an exit code, and to one clear line or a problem document."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+from lastgood.errors import LastgoodError
+from lastgood.flows.as_json import as_json
+
+NO = 1
+USAGE = 2
+REFUSED = 3
+NOT_FOUND = 4
+UNAVAILABLE = 5
+_BY_STATUS = {
+    404: NOT_FOUND,
+    401: REFUSED,
+    403: REFUSED,
+    409: REFUSED,
+    410: REFUSED,
+    413: USAGE,
+    422: USAGE,
+    503: UNAVAILABLE,
+    507: UNAVAILABLE,
+}
+
+
+def code_of(error: LastgoodError) -> int:
+    """The exit code that an error stands for."""
+    return _BY_STATUS.get(error.status, NO)
+
+
+def problem(error: LastgoodError) -> dict[str, Any]:
+    """An error as the API would answer it."""
+    document = {
+        "type": error.type,
+        "title": error.title,
+        "status": error.status,
+        "detail": str(error),
+    }
+    facts: dict[str, Any] = {
+        name: as_json(value) for name, value in error.facts.items() if name not in document
+    }
+    return {**facts, **document}
+
+
+def fail(error: LastgoodError, *, as_document: bool) -> NoReturn:
+    """Say what went wrong and exit: a problem document on standard output, or a line on standard
+    error."""
+    if as_document:
+        print(json.dumps(problem(error), indent=2))
+    else:
+        print(f"lastgood: {error}", file=sys.stderr)
+    raise SystemExit(code_of(error))
+
+
+def answer_no() -> NoReturn:
+    """End with the exit code for an answer that is no, after it was shown."""
+    raise typer.Exit(NO)

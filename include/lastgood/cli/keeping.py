@@ -1,0 +1,294 @@
+"""Commands that keep: holds, release, quarantine, unblock, findings."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal, get_args
+from uuid import UUID
+
+import typer
+
+from lastgood.catalog import findings, history, projects
+from lastgood.catalog import holds as catalog_holds
+from lastgood.catalog.holds import NewHold, Selector
+from lastgood.cli.looking import Checkpoint
+from lastgood.cli.opening import actor, operator, services
+from lastgood.cli.output import Json, Project, print_json, print_table, say
+from lastgood.errors import InvalidInput, NotFound
+from lastgood.flows.services import Services
+from lastgood.reports.words import human_bytes, instant
+from lastgood.rules.names import CheckpointId
+
+Kind = Literal["incident", "legal", "research", "milestone"]
+Because = Annotated[str, typer.Option(help="Why; it is recorded.")]
+Until = Annotated[
+    str | None,
+    typer.Option(metavar="INSTANT", help="An instant with its zone, as 2026-03-01T12:00:00Z."),
+]
+
+quarantine = typer.Typer(no_args_is_help=True, help="What lies in quarantine, and taking it back.")
+finding = typer.Typer(no_args_is_help=True, help="Findings: list, explain, assign.")
+
+
+def hold(
+    reason: Annotated[str, typer.Option(help="Why it must stay; it is recorded.")],
+    checkpoint: Annotated[str | None, typer.Argument(metavar="[CHECKPOINT]")] = None,
+    kind: Annotated[str, typer.Option(help="incident, legal, research or milestone")] = "incident",
+    owner: Annotated[str | None, typer.Option(help="Whose word it is; else yours.")] = None,
+    until: Until = None,
+    project: Project = None,
+    workload: Annotated[str | None, typer.Option(help="Selector: this workload.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Selector: this stage.")] = None,
+    step_from: Annotated[int | None, typer.Option(help="Selector: from this step on.")] = None,
+    step_to: Annotated[int | None, typer.Option(help="Selector: up to this step.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Selector: those with this metric.")] = None,
+    metric_from: Annotated[float | None, typer.Option(help="Selector: from this value.")] = None,
+    metric_to: Annotated[float | None, typer.Option(help="Selector: up to this value.")] = None,
+    json: Json = False,
+) -> None:
+    """Hold a checkpoint, or (with --project and a selector) all that match, now and later."""
+    from lastgood.flows import hold as flow
+
+    if kind not in get_args(Kind):
+        raise InvalidInput(
+            where="--kind", reason=f"{kind!r} is none of {', '.join(get_args(Kind))}"
+        )
+    name = None if checkpoint is None else CheckpointId.parse(checkpoint, project=project)
+    chosen = Selector(
+        workload=workload,
+        stage=stage,
+        step_from=step_from,
+        step_to=step_to,
+        metric=metric,
+        metric_from=metric_from,
+        metric_to=metric_to,
+    )
+    if name is None and project is None:
+        raise InvalidInput(where="hold", reason="name a checkpoint, or a --project and a selector")
+    if name is not None and chosen != Selector():
+        raise InvalidInput(where="hold", reason="a checkpoint and a selector exclude each other")
+    new = NewHold(
+        kind=kind,  # type: ignore[arg-type]  # checked above
+        owner=owner or operator(),
+        reason=reason,
+        placed_by=actor(),
+        expires_at=_instant(until, "--until"),
+        selector=chosen if name is None else None,
+    )
+    with services() as opened:
+        place = name.project if name is not None else str(project)
+        placed = flow.place(opened.catalog, opened.stores, place, new, name)
+    if json:
+        print_json(placed)
+        return
+    count = len(placed.checkpoint_ids)
+    say(f"Hold {placed.hold_id} stands on {count} {'checkpoint' if count == 1 else 'checkpoints'}.")
+    if placed.undone:
+        say(f"{len(placed.undone)} of its copies were taken back out of quarantine.")
+
+
+def _instant(text: str | None, where: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        reason = f"{text!r} is not an instant with its zone, such as 2026-03-01T12:00:00Z"
+        raise InvalidInput(where=where, reason=reason)
+    return at.astimezone(UTC)
+
+
+def holds(
+    project: Project = None,
+    ended: Annotated[bool, typer.Option("--ended", help="Also those that ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Standing holds, the oldest first."""
+    read = catalog_holds.everything if ended else catalog_holds.standing
+    with services() as opened, opened.catalog.transaction() as tx:
+        names = projects.names(tx) if project is None else [projects.get(tx, project).name]
+        found = [one for name in names for one in read(tx, name)]
+    if json:
+        print_json({"holds": found})
+        return
+    rows = [
+        [
+            one.hold_id,
+            one.project,
+            one.kind,
+            one.checkpoints,
+            one.owner,
+            instant(one.expires_at) if one.expires_at else "released",
+            one.reason,
+        ]
+        for one in found
+    ]
+    headers = ["hold", "project", "kind", ">takes", "owner", "until", "reason"]
+    print_table(headers, rows, "No hold stands.")
+
+
+def release(
+    hold_id: Annotated[UUID, typer.Argument(metavar="HOLD", help="As `holds` shows it.")],
+    because: Because,
+    json: Json = False,
+) -> None:
+    """End a hold for good; what it kept is left to the policy again."""
+    from lastgood.flows.release import release as flow
+
+    with services() as opened:
+        project = _project_of(opened, hold_id)
+        ended = flow(
+            opened.catalog, opened.stores, project, hold_id, because=because, actor=actor()
+        )
+    if json:
+        print_json({"hold": ended})
+    else:
+        say(f"Hold {hold_id} on {ended.checkpoints} checkpoints is released.")
+
+
+def _project_of(opened: Services, hold_id: UUID) -> str:
+    with opened.catalog.transaction() as tx:
+        for project in projects.names(tx):
+            if any(one.hold_id == hold_id for one in catalog_holds.everything(tx, project)):
+                return project
+    raise NotFound(what="hold", name=str(hold_id))
+
+
+@quarantine.command("list")
+def list_quarantine(project: Project = None, json: Json = False) -> None:
+    """Copies in quarantine, with the instant before which they are not deleted."""
+    from lastgood.flows import quarantine as flow
+
+    with services() as opened:
+        with opened.catalog.transaction() as tx:
+            names = projects.names(tx) if project is None else [projects.get(tx, project).name]
+        found = [one for name in names for one in flow.listed(opened.catalog, name)]
+    if json:
+        documents = [
+            {
+                "checkpoint": str(one.copy.checkpoint),
+                "store": one.copy.store,
+                "bytes": one.copy.stored_bytes,
+                "since": one.copy.state_at,
+                "deletable_at": one.deletable_at,
+            }
+            for one in found
+        ]
+        print_json({"quarantine": documents})
+        return
+    rows = [
+        [
+            one.copy.checkpoint,
+            one.copy.store,
+            human_bytes(one.copy.stored_bytes),
+            instant(one.copy.state_at),
+            instant(one.deletable_at),
+        ]
+        for one in found
+    ]
+    headers = ["checkpoint", "store", ">size", "since", "deleted no sooner than"]
+    print_table(headers, rows, "Nothing is in quarantine.")
+
+
+@quarantine.command("undo")
+def undo_quarantine(checkpoint: Checkpoint, because: Because, json: Json = False) -> None:
+    """Take a checkpoint back out of quarantine, unless its deletion has begun."""
+    from lastgood.flows import quarantine as flow
+
+    name = CheckpointId.parse(checkpoint)
+    with services() as opened:
+        taken = flow.undo(opened.catalog, opened.stores, name, because=because, actor=actor())
+    if json:
+        print_json(
+            {"checkpoint": str(name), "copies": [[one.store, one.state.value] for one in taken]}
+        )
+    else:
+        say(f"{name} is present again in {', '.join(one.store for one in taken)}.")
+
+
+def unblock(checkpoint: Checkpoint, because: Because, json: Json = False) -> None:
+    """Establish a checkpoint with a passing receipt, and answer restores of its stage again."""
+    from lastgood.flows.unblock import unblock as flow
+
+    with services() as opened:
+        established = flow(
+            opened.catalog,
+            opened.stores,
+            CheckpointId.parse(checkpoint),
+            because=because,
+            actor=actor(),
+        )
+    if json:
+        print_json({"established": str(established.id)})
+    else:
+        say(f"{established.id} is established; restores are answered again.")
+
+
+@finding.command("list")
+def list_findings(
+    project: Project = None,
+    closed: Annotated[bool, typer.Option("--closed", help="Also closed ones.")] = False,
+    json: Json = False,
+) -> None:
+    """Findings by deadline."""
+    from lastgood.flows.inventory_merge import SHARED
+    from lastgood.flows.report import finding_json
+
+    with services() as opened, opened.catalog.transaction() as tx:
+        now = history.now(tx)
+        wanted = None if project is None else [project, SHARED]
+        found = findings.current(tx, projects=wanted, closed=closed)
+    if json:
+        print_json({"findings": [finding_json(one, now) for one in found]})
+        return
+    rows = [
+        [
+            one.finding_id,
+            one.cause,
+            f"{one.store}:{one.key_range}",
+            human_bytes(one.size_bytes),
+            one.owner,
+            instant(one.deadline),
+            "overdue" if one.is_overdue(now) else one.state,
+        ]
+        for one in found
+    ]
+    headers = ["finding", "cause", "where", ">size", "owner", "deadline", "state"]
+    print_table(headers, rows, "None: nothing is unexplained.")
+
+
+@finding.command("explain")
+def explain_finding(
+    finding_id: Annotated[UUID, typer.Argument(metavar="FINDING")],
+    reason: Annotated[str, typer.Option(help="What accounts for its bytes.")],
+    json: Json = False,
+) -> None:
+    """Account for a finding; it opens again if its bytes become more."""
+    with services() as opened, opened.catalog.transaction() as tx:
+        at = history.now(tx)
+        found = findings.explain(tx, finding_id, reason=reason, actor=actor(), at=at)
+    if json:
+        print_json({"finding": found})
+    else:
+        say(f"Finding {finding_id} is explained.")
+
+
+@finding.command("assign")
+def assign_finding(
+    finding_id: Annotated[UUID, typer.Argument(metavar="FINDING")],
+    owner: Annotated[str, typer.Option()],
+    deadline: Annotated[str, typer.Option(metavar="INSTANT", help="As 2026-03-01T12:00:00Z.")],
+    json: Json = False,
+) -> None:
+    """Give a finding another owner and deadline."""
+    until = _instant(deadline, "--deadline")
+    assert until is not None
+    with services() as opened, opened.catalog.transaction() as tx:
+        at = history.now(tx)
+        found = findings.assign(tx, finding_id, owner=owner, deadline=until, actor=actor(), at=at)
+    if json:
+        print_json({"finding": found})
+    else:
+        say(f"Finding {finding_id} is {owner}'s until {instant(until)}.")

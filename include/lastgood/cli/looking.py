@@ -1,0 +1,263 @@
+"""Commands that look: status, stages, checkpoints, show, why, receipts, uploads, marks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lastgood.catalog import operator_records, operator_views
+from lastgood.cli.exits import answer_no
+from lastgood.cli.opening import services
+from lastgood.cli.output import Json, Project, print_json, print_table, say
+from lastgood.errors import NotFound
+from lastgood.flows.as_json import as_json
+from lastgood.reports.words import human_bytes, instant, lasting
+from lastgood.rules.names import CheckpointId, StageId
+
+Checkpoint = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT", help="project/workload/stage/generation.sequence, as in a/b/c/3.14"
+    ),
+]
+Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Show at most so many.")]
+
+
+def status(
+    project: Project = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 if anything wants attention.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """How everything stands, and what wants attention."""
+    from lastgood.flows.overview import overview
+
+    with services() as opened:
+        found = overview(opened.catalog, project)
+    if json:
+        print_json(found)
+    else:
+        rows = [
+            [one.project, one.store, *_counts(one.counts), one.findings, _report(one.report)]
+            for one in found.stores
+        ]
+        states = [">committed", ">validating", ">failed", ">quarantined", ">incomplete"]
+        headers = ["project", "store", *states, ">findings", "last report"]
+        print_table(headers, rows, "No project is configured: run `lastgood apply`.")
+        for alert in found.alerts:
+            say(f"! {alert}")
+        if not found.alerts:
+            say("Nothing wants attention.")
+    if check and found.alerts:
+        answer_no()
+
+
+def _counts(counts: Any) -> list[str]:
+    return [f"{number} ({human_bytes(size)})" for number, size in counts.values()]
+
+
+def _report(report: Any) -> str:
+    if report is None:
+        return "never"
+    return f"{report.report_id} {'passed' if report.passed else 'failed'}"
+
+
+def stages(project: Project = None, json: Json = False) -> None:
+    """Stages with their writer and latest checkpoint."""
+    with services() as opened, opened.catalog.transaction() as tx:
+        found = operator_views.stages(tx, project)
+    if json:
+        print_json({"stages": found})
+        return
+    rows = [
+        [
+            f"{one.project}/{one.workload}/{one.stage}",
+            one.generation,
+            one.holder if one.active else "nobody",
+            one.latest or "none",
+            one.present,
+            human_bytes(one.present_bytes),
+            "blocked" if one.blocked_by else "",
+        ]
+        for one in found
+    ]
+    headers = ["stage", ">generation", "writer", "latest", ">present", ">size", "restores"]
+    print_table(headers, rows, "No stage yet.")
+
+
+def checkpoints(
+    stage: Annotated[
+        str | None, typer.Argument(metavar="[STAGE]", help="project/workload/stage")
+    ] = None,
+    project: Project = None,
+    state: Annotated[
+        str | None, typer.Option(help="Of a copy: present, quarantined, deleting or deleted.")
+    ] = None,
+    limit: Limit = 200,
+    json: Json = False,
+) -> None:
+    """Checkpoints, the newest of each stage first."""
+    name = None if stage is None else StageId.parse(stage, project=project)
+    with services() as opened, opened.catalog.transaction() as tx:
+        found = operator_views.checkpoints(
+            tx,
+            project=name.project if name else project,
+            workload=name.workload if name else None,
+            stage=name.stage if name else None,
+            state=state,
+            limit=limit,
+        )
+    if json:
+        print_json({"checkpoints": found})
+        return
+    rows = [
+        [
+            one.checkpoint,
+            one.step,
+            human_bytes(one.bytes),
+            ", ".join(f"{copy['state']} in {copy['store']}" for copy in one.copies),
+            ", ".join(f"{level} {verdict}" for level, verdict in one.verdicts.items()) or "never",
+            one.holds or "",
+            instant(one.committed_at),
+            "latest" if one.is_latest else "",
+        ]
+        for one in found
+    ]
+    headers = ["checkpoint", ">step", ">size", "copies", "validated", ">holds", "committed", ""]
+    print_table(headers, rows, "No checkpoint.")
+
+
+def show(checkpoint: Checkpoint, json: Json = False) -> None:
+    """One checkpoint with its copies, receipts and objects."""
+    name = CheckpointId.parse(checkpoint)
+    with services() as opened, opened.catalog.transaction() as tx:
+        found = operator_views.checkpoint(tx, name)
+        if found is None:
+            raise NotFound(what="checkpoint", name=str(name))
+        receipts = operator_records.receipts(tx, checkpoint=name)
+        objects = operator_views.objects(tx, name)
+    if json:
+        document = {**as_json(found), "receipts": receipts, "objects_listed": objects}
+        print_json(document)
+        return
+    say(f"{found.checkpoint}{'  (latest)' if found.is_latest else ''}")
+    say(f"  step {found.step}, {human_bytes(found.bytes)} in {found.objects} objects")
+    say(f"  committed {instant(found.committed_at)}, manifest {found.manifest}")
+    for copy in found.copies:
+        say(f"  {copy['state']} in {copy['store']} since {instant(copy['state_at'])}")
+    for metric, value in found.metrics.items():
+        say(f"  {metric} {value}")
+    rows = [[one.level, one.verdict, instant(one.recorded_at), one.reason] for one in receipts]
+    print_table(["level", "verdict", "when", "reason"], rows, "  No receipt yet.")
+    listed = [[one["path"], one["size_bytes"], one["sha256"]] for one in objects]
+    print_table(["path", ">bytes", "sha256"], listed, "  No object is listed.")
+
+
+def why(checkpoint: Checkpoint, json: Json = False) -> None:
+    """Why a checkpoint is kept: each reason, and each of the gate's facts with its evidence."""
+    from lastgood.flows.why import why as explain
+
+    with services() as opened:
+        found = explain(opened.catalog, opened.stores, CheckpointId.parse(checkpoint)).to_json()
+    if json:
+        print_json(found)
+        return
+    say(f"{found['checkpoint']}, by policy {found['policy']}:")
+    for reason in found["kept"]:
+        say(f"  kept ({reason['kind']}): {reason['text']}")
+    if found["leaving"]:
+        say(f"  leaves ({found['leaving']['role']}): {found['leaving']['text']}")
+    for copy in found["copies"]:
+        say(f"in {copy['store']}: {copy['state']} since {instant(copy['state_at'])}")
+        if copy["gate"]:
+            facts = copy["gate"]["facts"]
+            rows = [[fact, told["truth"], told["evidence"]] for fact, told in facts.items()]
+            print_table(["may it go?", "is", "evidence"], rows, "")
+        if copy["tombstone"]:
+            gone = copy["tombstone"]["proved_at"]
+            say(f"  deleted under mark {copy['tombstone']['mark']}, proven gone {instant(gone)}")
+
+
+def receipts(
+    checkpoint: Annotated[str | None, typer.Argument(metavar="[CHECKPOINT]")] = None,
+    project: Project = None,
+    verdict: Annotated[str | None, typer.Option(help="pass, fail or inconclusive")] = None,
+    limit: Limit = 100,
+    json: Json = False,
+) -> None:
+    """Receipts, the newest first."""
+    name = None if checkpoint is None else CheckpointId.parse(checkpoint, project=project)
+    with services() as opened, opened.catalog.transaction() as tx:
+        found = operator_records.receipts(
+            tx, project=project, checkpoint=name, verdict=verdict, limit=limit
+        )
+    if json:
+        print_json({"receipts": found})
+        return
+    rows = [
+        [
+            one.verdict,
+            one.level,
+            one.checkpoint,
+            one.store,
+            instant(one.recorded_at),
+            human_bytes(one.bytes_read),
+            one.reason,
+        ]
+        for one in found
+    ]
+    headers = ["verdict", "level", "checkpoint", "store", "when", ">read", "reason"]
+    print_table(headers, rows, "No receipt yet.")
+
+
+def uploads(project: Project = None, limit: Limit = 200, json: Json = False) -> None:
+    """Attempts that are not committed, incomplete ones first."""
+    from lastgood.catalog import history
+
+    with services() as opened, opened.catalog.transaction() as tx:
+        now = history.now(tx)
+        found = operator_records.uploads(tx, project, limit=limit)
+    if json:
+        print_json({"uploads": found})
+        return
+    rows = [
+        [
+            "incomplete" if one.incomplete and one.state == "open" else one.state,
+            one.checkpoint,
+            one.attempt,
+            one.holder,
+            human_bytes(one.declared_bytes),
+            lasting(now - one.recorded_at),
+            lasting(one.lease_expires_at - now),
+            one.reason,
+        ]
+        for one in found
+    ]
+    headers = ["state", "for", "attempt", "writer", ">declared", ">age", ">lease left", "why"]
+    print_table(headers, rows, "Every attempt is committed or cleaned up.")
+
+
+def marks(project: Project = None, limit: Limit = 20, json: Json = False) -> None:
+    """Marks, the newest first."""
+    with services() as opened, opened.catalog.transaction() as tx:
+        found = operator_records.marks(tx, project, limit=limit)
+    if json:
+        print_json({"marks": found})
+        return
+    rows = [
+        [
+            one.mark_id,
+            one.project,
+            one.kind,
+            instant(one.at),
+            f"{one.policy} {one.policy_version}",
+            one.candidates,
+            human_bytes(one.candidate_bytes),
+            one.digest[:12],
+        ]
+        for one in found
+    ]
+    headers = [">mark", "project", "kind", "as of", "policy", ">candidates", ">size", "digest"]
+    print_table(headers, rows, "No mark yet.")

@@ -1,0 +1,39 @@
+"""What commands work with: the catalog, its stores, and the name under which changes are
+recorded."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lastgood.catalog.connect import open_catalog
+from lastgood.flows.services import Services
+
+OPERATOR_VARIABLE = "LASTGOOD_OPERATOR"
+
+
+@contextmanager
+def services() -> Iterator[Services]:
+    """The catalog that LASTGOOD_CATALOG or Airflow's connection names, with its stores."""
+    with open_catalog(max_size=4) as catalog:
+        yield Services.of(catalog)
+
+
+def operator() -> str:
+    """Who gives the command: LASTGOOD_OPERATOR, else the account that runs it."""
+    return os.environ.get(OPERATOR_VARIABLE, "").strip() or getpass.getuser()
+
+
+def actor() -> str:
+    """The name under which history records the command."""
+    return f"operator:{operator()}"
+
+
+def report_folder() -> Path:
+    """Where reports are written unless told otherwise."""
+    from lastgood.flows.scheduled import report_folder as scheduled
+
+    return scheduled()

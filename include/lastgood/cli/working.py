@@ -1,0 +1,260 @@
+"""Commands that work: verify, mark, sweep, cleanup, reconcile, reports."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lastgood.catalog import copies, history, projects
+from lastgood.catalog import reports as catalog_reports
+from lastgood.cli.exits import answer_no
+from lastgood.cli.keeping import _instant
+from lastgood.cli.opening import actor, report_folder, services
+from lastgood.cli.output import Json, Project, Steps, print_json, print_table, say, steps
+from lastgood.errors import InvalidInput
+from lastgood.flows.services import Services
+from lastgood.reports.words import human_bytes, instant
+from lastgood.rules.names import CheckpointId, StageId
+
+ProjectName = Annotated[str, typer.Argument(metavar="PROJECT")]
+
+reports = typer.Typer(invoke_without_command=True, help="Reports: list (the default), show, write.")
+
+
+def verify(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT|STAGE|PROJECT", help="What to verify: every present copy of it."
+        ),
+    ],
+    json: Json = False,
+) -> None:
+    """Read every byte of present copies again and write receipts; exit with 1 unless all pass."""
+    with services() as opened:
+        found = _present(opened, name)
+        with steps() as shown:
+            results = [_verify(opened, shown, one, i, len(found)) for i, one in enumerate(found, 1)]
+    if json:
+        print_json({"receipts": results})
+    else:
+        rows = [
+            [one["verdict"], one["checkpoint"], human_bytes(one["bytes_read"]), one["reason"]]
+            for one in results
+        ]
+        print_table(["verdict", "checkpoint", ">read", "reason"], rows, "No present copy.")
+    if any(one["verdict"] != "pass" for one in results):
+        answer_no()
+
+
+def _present(opened: Services, name: str) -> list[copies.Copy]:
+    """The present copies of a checkpoint, of a stage or of a project."""
+    with opened.catalog.transaction() as tx:
+        if name.count("/") == 3:
+            found = copies.of_checkpoint(tx, CheckpointId.parse(name))
+            for one in found:
+                copies.require(one, copies.State.PRESENT, action="verify")
+            return found
+        if "/" in name:
+            stage = StageId.parse(name)
+            project = projects.get(tx, stage.project).name
+            every = copies.in_state(tx, project, copies.State.PRESENT)
+            return [one for one in every if one.checkpoint.stage_id == stage]
+        return copies.in_state(tx, projects.get(tx, name).name, copies.State.PRESENT)
+
+
+def _verify(
+    opened: Services, shown: Steps, copy: copies.Copy, number: int, total: int
+) -> dict[str, Any]:
+    from lastgood.flows import validate
+
+    result = validate.run(opened.catalog, opened.stores, copy.copy_id, actor=actor())
+    shown.reach("copies", number, total)
+    return {"checkpoint": str(copy.checkpoint), "store": copy.store, **result}
+
+
+def mark(
+    project: ProjectName,
+    at: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Replay the decision of this instant.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Replay under this policy.")] = None,
+    json: Json = False,
+) -> None:
+    """Mark what a project keeps now; with --at, replay a past decision (never swept)."""
+    from lastgood.flows import mark as flow
+
+    instant_at = _instant(at, "--at")
+    with services() as opened:
+        kind = "live" if instant_at is None and policy is None else "replay"
+        told = flow.run(opened.catalog, project, at=instant_at, kind=kind, policy=policy)  # type: ignore[arg-type]
+    _print_summary(told, json)
+
+
+def sweep(
+    project: ProjectName,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would go to the gate, change nothing.")
+    ] = False,
+    approved: Annotated[
+        bool, typer.Option("--approved", help="Also a sweep that must be approved.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Quarantine the candidates of the newest mark that pass the gate; delete what is due."""
+    from lastgood.flows import sweep as flow
+
+    with services() as opened:
+        if dry_run:
+            plan = flow.plan(opened.catalog, project)
+            if json:
+                print_json(plan.to_json())
+            else:
+                say(str(plan))
+            return
+        told = flow.run(opened.catalog, opened.stores, project, actor(), approved=approved)
+    _print_summary(told, json)
+    if told["stop"] and not approved:
+        answer_no()
+
+
+def cleanup(project: ProjectName, json: Json = False) -> None:
+    """Abort uploads that nobody continues, until nothing of them is left."""
+    from lastgood.flows import cleanup as flow
+
+    with services() as opened:
+        told = flow.run(opened.catalog, opened.stores, project, actor())
+    _print_summary(told, json)
+
+
+def reconcile(
+    project: ProjectName,
+    since: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="The window's start; a day before --to.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="The window's end; now.")
+    ] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where the files go.")] = None,
+    json: Json = False,
+) -> None:
+    """Explain every byte of a project's stores, write the report; exit with 1 if a check failed."""
+    from lastgood.flows import reconcile as flow
+
+    with services() as opened:
+        end = _instant(to, "--to") or _now(opened)
+        start = _instant(since, "--since") or end - timedelta(days=1)
+        if start >= end:
+            raise InvalidInput(where="--since", reason="the window ends before it begins")
+        with steps() as shown:
+            told = flow.run(
+                opened.catalog,
+                opened.stores,
+                project,
+                window=(start, end),
+                report_dir=folder or report_folder(),
+                actor=actor(),
+                progress=lambda phase, done: shown.reach(phase, done),
+            )
+    if json:
+        print_json(told)
+    else:
+        for one in told["reports"]:
+            word = "passed" if one["passed"] else f"failed: {', '.join(one['failed'])}"
+            say(f"report {one['report_id']} of {one['store']} {word}")
+            say(f"  {one['html']}")
+    if not told["passed"]:
+        answer_no()
+
+
+def _now(opened: Services) -> datetime:
+    with opened.catalog.transaction() as tx:
+        return history.now(tx).astimezone(UTC)
+
+
+@reports.callback()
+def list_reports(context: typer.Context, project: Project = None, json: Json = False) -> None:
+    """Reports, the newest first."""
+    if context.invoked_subcommand is not None:
+        return
+    with services() as opened, opened.catalog.transaction() as tx:
+        found = catalog_reports.summaries(tx, project=project)
+    if json:
+        print_json({"reports": found})
+        return
+    rows = [
+        [
+            one.report_id,
+            one.project,
+            one.store,
+            instant(one.window_end),
+            "passed" if one.passed else "failed",
+            human_bytes(one.unexplained_bytes),
+        ]
+        for one in found
+    ]
+    headers = [">report", "project", "store", "window's end", "checks", ">unexplained"]
+    print_table(headers, rows, "No report yet: run `lastgood reconcile`.")
+
+
+@reports.command("show")
+def show_report(
+    report: Annotated[int, typer.Argument(metavar="REPORT")], json: Json = False
+) -> None:
+    """One report: counts, byte equation, failed checks, findings."""
+    with services() as opened, opened.catalog.transaction() as tx:
+        document = catalog_reports.get(tx, report).document
+    if json:
+        print_json(document)
+        return
+    equation = document["equation"]
+    say(f"report {report}: {document['project']} in {document['store']['name']}")
+    counts = [
+        [state, document["counts"][state], human_bytes(document["bytes"][state])]
+        for state in catalog_reports.STATES
+    ]
+    print_table(["state", ">number", ">size"], counts, "")
+    lines = [[line, f"{size:,}"] for line, size in equation["lines"].items()]
+    lines.append(["backend's own total", f"{equation['backend_bytes']:,}"])
+    print_table(["line", ">bytes"], lines, "")
+    say("the equation closes" if equation["closes"] else "the equation does not close")
+    for check in document["checks"]:
+        if not check["passed"]:
+            say(f"failed ({check['severity']}): {check['says']}: {check['observed']}")
+    for one in document["findings"]:
+        say(f"finding: {one['cause']} {one['key_range']}, {human_bytes(one['bytes'])}")
+
+
+@reports.command("write")
+def write_report(
+    report: Annotated[int, typer.Argument(metavar="REPORT")],
+    folder: Annotated[Path | None, typer.Option(help="Where the files go.")] = None,
+    json: Json = False,
+) -> None:
+    """Write a report's JSON and HTML files again."""
+    from lastgood.flows.reconcile import write_files
+
+    with services() as opened, opened.catalog.transaction() as tx:
+        document = catalog_reports.get(tx, report).document
+    paths = write_files(document, folder or report_folder())
+    if json:
+        print_json({"json": str(paths[0]), "html": str(paths[1])})
+    else:
+        say(str(paths[1]))
+
+
+def _print_summary(told: Any, as_document: bool) -> None:
+    """What a flow answers, as it is, or one line for each number and for each reason."""
+    if as_document:
+        print_json(told)
+        return
+    for name, value in dict(told).items():
+        if isinstance(value, dict | list):
+            items = value.items() if isinstance(value, dict) else enumerate(value, 1)
+            for key, item in items:
+                say(f"  {name.replace('_', ' ')}: {key}: {item}")
+        elif value is not None:
+            say(f"{name.replace('_', ' ')}: {value}")
