@@ -325,16 +325,21 @@ def _manifest(
 
 
 @contextmanager
-def opened(catalog_dsn: str, owner_dsn: str, root: Path) -> Iterator[World]:
-    """A world over a fresh catalog and an empty file store."""
-    root.mkdir(parents=True, exist_ok=True)
-    store = FileStore("local", root)
+def opened(
+    catalog_dsn: str, owner_dsn: str, root: Path, store: Store | None = None
+) -> Iterator[World]:
+    """A world over a fresh catalog and an empty store: at `root`, unless another is given."""
+    if store is None:
+        root.mkdir(parents=True, exist_ok=True)
+        store = FileStore("local", root)
+    config = {"name": store.name, "kind": store.profile.kind, "root": str(root)}
     with Catalog(catalog_dsn) as catalog, psycopg.connect(owner_dsn, autocommit=True) as owner:
         with catalog.transaction() as tx:
-            config = {"name": "local", "kind": "file", "root": str(root)}
-            projects.put_store(tx, StoreRow("local", "file", config, "rack-1", "fast"))
-            projects.put(tx, Project(PROJECT, "team", "local", "short", {}, None))
+            projects.put_store(
+                tx, StoreRow(store.name, store.profile.kind, config, "rack-1", "fast")
+            )
+            projects.put(tx, Project(PROJECT, "team", store.name, "short", {}, None))
         control_keys.claim(catalog, store)
-        world = World(catalog, owner, store, {"local": store})
+        world = World(catalog, owner, store, {store.name: store})
         world.promote()
         yield world

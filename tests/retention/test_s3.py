@@ -1,0 +1,116 @@
+"""The whole life of a copy and of an abandoned attempt in S3 buckets, with and without versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import boto3
+import pytest
+
+from lastgood.catalog import attempts, tombstones
+from lastgood.flows import cleanup, quarantine, validate
+from lastgood.rules import layout
+from lastgood.stores.base import Key, Prefix
+from lastgood.stores.s3 import S3Store
+from lastgood.stores.s3_client import CONFIG, prepared
+from tests.factories import upload_object
+from tests.retention.world import PROJECT, World, opened
+
+GRACE = timedelta(hours=1)
+
+
+@pytest.fixture(params=[False, True], ids=["unversioned", "versioned"])
+def world(
+    request: pytest.FixtureRequest, moto_s3: str, catalog_dsn: str, owner_dsn: str, tmp_path: Path
+) -> Iterator[World]:
+    client = prepared(
+        boto3.client(
+            "s3",
+            endpoint_url=moto_s3,
+            region_name="us-east-1",
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+            config=CONFIG,
+        )
+    )
+    bucket = f"retention-{uuid4().hex[:12]}"
+    client.create_bucket(Bucket=bucket)
+    if request.param:
+        client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    store = S3Store("cloud", client, bucket, "team/a")
+    with opened(catalog_dsn, owner_dsn, tmp_path, store) as found:
+        yield found
+    client.close()
+
+
+def everything(world: World, prefix: str) -> list[str]:
+    """Every key, version and delete marker below a prefix."""
+    found = world.store.list(Prefix(prefix), versions=world.store.profile.versioned)
+    return [one.key for one in found]
+
+
+def test_a_copy_goes_from_quarantine_to_a_proven_deletion(world: World) -> None:
+    old = world.commit(1, {"a.bin": b"aaaa", "b/c d%.bin": b""})
+    world.commit(2)
+    world.commit(3)
+    world.mark()
+    world.sweep()
+    assert world.state(old) == "quarantined"
+    assert set(world.keys(old).values()) == {world.store.profile.hides}
+    world.advance(GRACE)
+    world.mark()
+    told = world.sweep()
+    assert told["failed"] == {}
+    assert world.state(old) == "deleted"
+    assert everything(world, old.prefix) == []
+    with world.catalog.transaction() as tx:
+        tombstone = tombstones.of_copy(tx, PROJECT, old.copy_id)
+        assert tombstone is not None
+        outcomes = tombstones.outcomes(tx, tombstone)
+    assert tombstone.proof is not None
+    assert outcomes.refused == 0
+    assert told["freed_bytes"] == old.stored_bytes
+
+
+def test_an_undone_quarantine_validates_again(world: World) -> None:
+    old = world.commit(1)
+    world.commit(2)
+    world.commit(3)
+    world.mark()
+    world.sweep()
+    quarantine.undo(
+        world.catalog, world.stores, old.checkpoint, because="needed", actor="operator:ann"
+    )
+    assert set(world.keys(old).values()) == {False}
+    assert validate.run(world.catalog, world.stores, old.copy_id)["verdict"] == "pass"
+
+
+def test_an_abandoned_attempt_leaves_no_object_and_no_upload(world: World) -> None:
+    objects = {"a.bin": b"a" * 64, "b.bin": b"b" * 32}
+    attempt = world.prepare(1, objects)
+    upload_object(world.store, layout.object_key(attempt.prefix, "a.bin"), objects["a.bin"])
+    key = Key(layout.object_key(attempt.prefix, "b.bin"))
+    upload = world.store.create_upload(key, 32)
+    world.store.write_part(key, upload, 1, 32, [objects["b.bin"]])
+    with world.catalog.transaction() as tx:
+        attempts.record_uploads(tx, attempt, {"b.bin": upload})
+    world.store.create_upload(key, 32)
+    world.advance(GRACE)
+    told = cleanup.run(world.catalog, world.stores, PROJECT, "dag:test")
+    assert (told["closed"], told["failed"]) == (1, {})
+    assert everything(world, attempt.prefix) == []
+    assert list(world.store.uploads(Prefix(attempt.prefix))) == []
+
+
+def test_a_replaced_object_fails_its_validation(world: World) -> None:
+    good, bad = world.commit(1, receipt=None), world.commit(2, receipt=None)
+    key = Key(layout.object_key(bad.prefix, "model.bin"))
+    entry = world.store.stat(key)
+    assert entry is not None
+    list(world.store.delete([entry]))
+    upload_object(world.store, key, b"x" * entry.size_bytes)
+    told = validate.run(world.catalog, world.stores, bad.copy_id)
+    assert (told["verdict"], told["established"]) == ("fail", str(good.checkpoint))
