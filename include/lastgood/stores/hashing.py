@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from lastgood.stores.base import ForeignEntry, Key, KeyMissing, Part, Store, StoredObject
 
-BUFFER_BYTES = 256 << 10  # stays in a core's cache between the copy from the kernel and the hash
+BUFFER_BYTES = 1 << 20
 
 Progress = Callable[[int], None]  # bytes read since the last call; called from many threads
 
