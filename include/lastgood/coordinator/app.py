@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -15,6 +13,7 @@ from lastgood.coordinator import (
     auth,
     health,
     operator_auth,
+    operators,
     runner_checkpoints,
     runner_generations,
     runner_objects,
@@ -49,14 +48,9 @@ def create_app(catalog_dsn: str | None = None) -> FastAPI:
     app.include_router(health.router)
     for module in _RUNNER:
         app.include_router(module.router)
-    _include_operators(app)
+    operators.include(app)
     return app
 
 
 auth.guard("operator who may read")(operator_auth.reading)
 auth.guard("operator who may change")(operator_auth.changing)
-
-
-def _include_operators(app: FastAPI) -> None:
-    if all(find_spec(f"lastgood.coordinator.{part}") for part in ("metrics", "pages.routes")):
-        import_module("lastgood.coordinator.operators").include(app)
