@@ -113,7 +113,8 @@ def test_component_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> 
 
 def test_death_notice_names_the_component_and_shows_its_last_words(tmp_path: Path) -> None:
     child = started(python("print('no room for me', flush=True); raise SystemExit(7)"), tmp_path)
-    assert child._process.wait(20) == 7
+    child.wait(20)
+    assert child.exit_status() == 7
     notice = child.death_notice()
     assert "program ended with status 7" in notice
     assert notice.endswith("no room for me")

@@ -111,6 +111,8 @@ def _clean(layout: StackLayout, options: argparse.Namespace) -> int:
 
 def _supervise(layout: StackLayout, options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    for chatty in ("alembic", "httpx"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     return Supervisor(layout).run()
 
 

@@ -38,7 +38,7 @@ class Addresses:
 
 @dataclass(frozen=True)
 class Component:
-    """One long-running process of Airflow."""
+    """One long-running process of Airflow, and how long its end may take."""
 
     name: str
     arguments: tuple[str, ...]
@@ -56,11 +56,11 @@ def components(addresses: Addresses) -> tuple[Component, ...]:
     through the coordinator cannot make them look dead.
     """
     return (
-        Component("execution-api", _api_server("execution", addresses.execution_port), 15),
-        Component("api-server", _api_server("core", addresses.airflow_port), 15),
-        Component("dag-processor", ("dag-processor",), 15),
-        Component("scheduler", ("scheduler", "--skip-serve-logs"), 25),
-        Component("triggerer", ("triggerer", "--skip-serve-logs"), 15),
+        Component("execution-api", _api_server("execution", addresses.execution_port), 10),
+        Component("api-server", _api_server("core", addresses.airflow_port), 10),
+        Component("dag-processor", ("dag-processor",), 6),
+        Component("scheduler", ("scheduler", "--skip-serve-logs"), 16),
+        Component("triggerer", ("triggerer", "--skip-serve-logs"), 6),
     )
 
 
