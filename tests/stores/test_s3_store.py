@@ -374,6 +374,17 @@ def test_a_part_goes_straight_to_the_store_by_its_url(store: S3Store) -> None:
     assert store.read(KEY) == b"hello"
 
 
+def test_an_object_is_read_straight_from_the_store_by_its_url(
+    make: Callable[..., S3Store],
+) -> None:
+    store = make(versioned=True)
+    published = upload_object(store, KEY, b"hello")
+    url = store.presign_read(KEY, 60, version_id=published.version_id)
+    store.quarantine(COPY, [])
+    assert httpx.get(store.presign_read(KEY, 60)).status_code == 404
+    assert httpx.get(url).content == b"hello"
+
+
 def test_a_server_that_ignores_if_none_match_still_replaces_nothing(store: S3Store) -> None:
     def forget(params: dict[str, Any], **_: Any) -> None:
         params["headers"].pop("If-None-Match", None)

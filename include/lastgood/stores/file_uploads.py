@@ -204,7 +204,7 @@ class FileUploads:
         for upload_id in self._ids():
             with suppress(FileNotFoundError), self._folder(upload_id) as folder:
                 begun = folder.begun()
-                if begun is not None and not begun.key.startswith(prefix):
+                if not (begun.key if begun else "").startswith(prefix):
                     continue
                 records = [
                     folder.stat(os.fsencode(name))

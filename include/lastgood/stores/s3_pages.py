@@ -7,7 +7,7 @@ what hides what. So pages are parsed here, while boto3 still signs, retries and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 ENTRIES = "LastgoodEntries"
-ENTRY_TAGS = frozenset({"Contents", "Version", "DeleteMarker"})
 PAGE_KEYS = 1000
 
 
@@ -86,27 +85,29 @@ def _take_entries(
     if response_dict["status_code"] != 200:
         return
     root = ElementTree.fromstring(response_dict["body"])
-    encoded = any(_tag(child) == "EncodingType" and child.text == "url" for child in root)
-    taken = [child for child in root if _tag(child) in ENTRY_TAGS]
-    customized_response_dict[ENTRIES] = [_entry(element, encoded) for element in taken]
-    for element in taken:
-        root.remove(element)
-    response_dict["body"] = ElementTree.tostring(root)
+    space = root.tag.rpartition("}")[0]
+    space = f"{space}}}" if space else ""
+    decode = unquote_plus if root.findtext(f"{space}EncodingType") == "url" else str
+    tags = {f"{space}Contents", f"{space}Version", f"{space}DeleteMarker"}
+    rest = ElementTree.Element(root.tag)
+    entries = []
+    for element in root:
+        if element.tag in tags:
+            entries.append(_entry(element, space, decode))
+        else:
+            rest.append(element)
+    customized_response_dict[ENTRIES] = entries
+    response_dict["body"] = ElementTree.tostring(rest)
 
 
-def _tag(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _entry(element: ElementTree.Element, encoded: bool) -> Entry:
-    facts = {_tag(child): child.text or "" for child in element}
-    key = facts["Key"]
-    modified = facts.get("LastModified")
+def _entry(element: ElementTree.Element, space: str, decode: Callable[[str], str]) -> Entry:
+    text = element.findtext
+    modified = text(f"{space}LastModified")
     return Entry(
-        key=unquote_plus(key) if encoded else key,
-        size_bytes=int(facts.get("Size", 0)),
-        version_id=facts.get("VersionId"),
-        is_latest=facts.get("IsLatest", "true") == "true",
-        is_delete_marker=_tag(element) == "DeleteMarker",
+        key=decode(text(f"{space}Key") or ""),
+        size_bytes=int(text(f"{space}Size") or 0),
+        version_id=text(f"{space}VersionId"),
+        is_latest=text(f"{space}IsLatest") != "false",
+        is_delete_marker=element.tag == f"{space}DeleteMarker",
         modified_at=datetime.fromisoformat(modified) if modified else None,
     )
