@@ -9,7 +9,9 @@ import os
 import signal
 
 COMMIT_POINTS = (
+    "acquire.after-transaction",
     "prepare.after-transaction",
+    "prepare.before-uploads-are-recorded",
     "prepare.after-uploads",
     "commit.after-seal",
     "commit.after-complete",

@@ -10,9 +10,7 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from lastgood.coordinator import (
-    auth,
     health,
-    operator_auth,
     operators,
     runner_checkpoints,
     runner_generations,
@@ -50,7 +48,3 @@ def create_app(catalog_dsn: str | None = None) -> FastAPI:
         app.include_router(module.router)
     operators.include(app)
     return app
-
-
-auth.guard("operator who may read")(operator_auth.reading)
-auth.guard("operator who may change")(operator_auth.changing)

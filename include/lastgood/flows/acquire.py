@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from lastgood import faults
 from lastgood.catalog import checkpoints, generations, stages
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog, Transaction
@@ -89,6 +90,7 @@ def acquire(catalog: Catalog, stores: Stores, request: AcquireRequest) -> Acquir
             generation, found = _begin(tx, stage, request, lease)
         token = generations.issue_token(tx, generation)
         expires_at = generations.renew(tx, generation, lease)
+    faults.point("acquire.after-transaction")
     # Nobody hears of the generation before the store can prove it.
     control_keys.publish(
         catalog,

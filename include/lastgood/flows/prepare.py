@@ -234,6 +234,7 @@ def create_uploads(catalog: Catalog, store: Store, attempt: Attempt) -> Sequence
     try:
         for item, upload_id in zip(missing, _begin(store, attempt, missing), strict=False):
             begun[item.path] = upload_id
+        faults.point("prepare.before-uploads-are-recorded")
         with catalog.transaction() as tx:
             locks.attempt_shared(tx, attempt.attempt_id)
             now = attempts.get(tx, attempt.project, attempt.attempt_id)
