@@ -310,6 +310,19 @@ def test_a_protected_copy_is_written_by_nobody_but_the_store(unprivileged: Path)
     assert not (store.root / "demo").exists()
 
 
+def test_many_write_to_a_protected_folder_at_once(unprivileged: Path) -> None:
+    store = FileStore("local", unprivileged)
+    store.put_new(Key("demo/first"), b"x")
+    store.protect(Prefix("demo/"))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: store.put_new(Key(f"demo/{n}"), b"x"), range(200)))
+    outcomes: list[Outcome] = []
+    with ThreadPoolExecutor(8) as pool:
+        for told in pool.map(lambda one: list(store.delete([one])), store.list(Prefix("demo/"))):
+            outcomes.extend(one.outcome for one in told)
+    assert outcomes == [Outcome.GONE] * 201
+
+
 def test_a_file_that_vanishes_is_skipped(store: FileStore) -> None:
     for name in ("a", "b", "c"):
         store.put_new(Key(f"demo/{name}"), b"x")

@@ -8,9 +8,8 @@ what hides what. So pages are parsed here, while boto3 still signs, retries and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
@@ -21,8 +20,7 @@ ENTRIES = "LastgoodEntries"
 PAGE_KEYS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One object, version or delete marker, as listed; the key is exact."""
 
     key: str

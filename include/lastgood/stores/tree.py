@@ -22,6 +22,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 WRITE_BITS = 0o222
+CHMOD_ATTEMPTS = 16
 T = TypeVar("T")
 ATTEMPTS = 64  # of a step that a concurrent pruning of empty folders may undo
 
@@ -157,17 +158,19 @@ class Tree:
 def with_write_bit(folder: int, change: Callable[[], T]) -> T:
     """Change a folder's entries although it may have been made read-only, as committed copies
     are."""
-    try:
-        return change()
-    except PermissionError:
+    for _ in range(CHMOD_ATTEMPTS):
+        with suppress(PermissionError):
+            return change()
         mode = stat.S_IMODE(os.fstat(folder).st_mode)
         if mode & 0o200:
-            raise
+            continue  # not ours, or somebody else is doing the same and just gave it the bit
         os.fchmod(folder, mode | 0o200)
         try:
-            return change()
+            with suppress(PermissionError):
+                return change()
         finally:
             os.fchmod(folder, mode)
+    return change()
 
 
 def link(source: int, name: bytes, folder: int, new_name: bytes) -> None:
