@@ -10,7 +10,7 @@ import typer
 
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say
-from lastgood.errors import CatalogSetup
+from lastgood.errors import CatalogSetup, InvalidInput
 
 OWNER_VARIABLE = "LASTGOOD_CATALOG_OWNER"
 
@@ -53,6 +53,8 @@ def apply(
     """Write the configuration of a folder into the catalog: stores, projects, policies."""
     from lastgood.flows.apply import apply as run
 
+    if not folder.is_dir():
+        raise InvalidInput(where="FOLDER", reason=f"{folder} is not a folder of configuration")
     with services() as opened:
         changes = run(opened.catalog, folder, actor=actor())
     if json:

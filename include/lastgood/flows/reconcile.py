@@ -19,6 +19,7 @@ from typing import Any
 from lastgood.catalog import capacity, findings, history, locks, projects, reports
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.findings import Finding
+from lastgood.catalog.projects import Project
 from lastgood.errors import LastgoodError
 from lastgood.flows import inventory
 from lastgood.flows.inventory import Inventory, Progress
@@ -32,6 +33,7 @@ from lastgood.stores.base import StoreError
 from lastgood.stores.open import Stores
 
 _TREND_REPORTS = 30
+_FINDING_DEADLINE = timedelta(days=3)
 _QUIET: Progress = lambda phase, done: None  # noqa: E731
 
 
@@ -156,10 +158,15 @@ def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> No
             taken.store,
             sightings(taken, owner),
             owner=str(configured.config.get("finding_owner") or configured.owner),
-            deadline=timedelta(seconds=float(configured.config["finding_deadline_seconds"])),
+            deadline=_deadline(configured),
             actor=actor,
             at=history.now(tx),
         )
+
+
+def _deadline(project: Project) -> timedelta:
+    seconds = project.config.get("finding_deadline_seconds")
+    return _FINDING_DEADLINE if seconds is None else timedelta(seconds=float(seconds))
 
 
 def _facts(

@@ -29,6 +29,7 @@ def environment(*folders: Path) -> Environment:
     made.filters.update(
         human=words.human_bytes,
         exact=words.exact,
+        figure=words.figure,
         instant=words.instant,
         lasting=words.lasting,
         line_name=words.line_name,

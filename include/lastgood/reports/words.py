@@ -87,12 +87,19 @@ def lasting(seconds: float | timedelta | None) -> str:
     sign, left = ("-" if left < 0 else ""), abs(left)
     if left < 60:
         return f"{sign}{left:.0f} s"
+    lengths = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    first = next(index for index, (_, length) in enumerate(lengths) if left >= length)
     parts = []
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+    for unit, length in lengths[first : first + 2]:
         count, left = divmod(int(left), length)
         if count:
             parts.append(f"{count} {unit}")
-    return sign + " ".join(parts[:2])
+    return sign + " ".join(parts)
+
+
+def figure(value: object) -> str:
+    """A metric's value to six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def line_name(line: str) -> str:

@@ -1,0 +1,334 @@
+"""Each command, its JSON, and the exit codes that scripts rely on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from lastgood.cli.app import app, run
+from lastgood.rules import layout
+from tests.cli.conftest import CommandLine
+from tests.retention.world import World
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+
+
+def test_status_counts_and_says_what_wants_attention(world: World, lastgood: CommandLine) -> None:
+    world.commit(1)
+
+    told = lastgood("status", "--json")
+    checked = lastgood("status", "--check")
+
+    assert told.code == 0
+    (store,) = told.document["stores"]
+    assert store["counts"]["committed"][0] == 1
+    assert any("never reconciled" in alert for alert in told.document["alerts"])
+    assert checked.code == 1
+    assert "never reconciled" in checked.out
+
+
+def test_status_warns_of_a_catalog_on_the_disk_of_a_store(
+    world: World, lastgood: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "var" / "postgres").mkdir(parents=True)
+
+    told = lastgood("status")
+
+    assert "local lies on the same disk as the catalog's database" in told.out
+
+
+def test_checkpoints_show_and_receipts_agree(world: World, lastgood: CommandLine) -> None:
+    world.commit(1)
+    last = world.commit(2, metrics={"loss": 0.5})
+
+    listed = lastgood("checkpoints", "vision/gpt/pretrain", "--json").document["checkpoints"]
+    shown = lastgood("show", last.checkpoint, "--json").document
+    receipts = lastgood("receipts", last.checkpoint, "--json").document["receipts"]
+
+    assert [one["checkpoint"] for one in listed] == [
+        "vision/gpt/pretrain/1.2",
+        "vision/gpt/pretrain/1.1",
+    ]
+    assert listed[0]["is_latest"]
+    assert listed[0]["verdicts"] == {"checksum": "pass"}
+    assert shown["metrics"] == {"loss": 0.5}
+    assert [one["path"] for one in shown["objects_listed"]] == ["model.bin"]
+    assert [one["receipt"] for one in shown["receipts"]] == [one["receipt"] for one in receipts]
+    assert "vision/gpt/pretrain/1.2" in lastgood("show", last.checkpoint).out
+
+
+def test_why_tells_every_fact_of_the_gate(world: World, lastgood: CommandLine) -> None:
+    kept = world.commit(1)
+
+    told = lastgood("why", kept.checkpoint)
+    facts = lastgood("why", kept.checkpoint, "--json").document["copies"][0]["gate"]["facts"]
+
+    assert told.code == 0
+    assert "kept (role)" in told.out
+    assert facts["no_hold"]["truth"] == "true"
+    assert all(name.split("_")[0] in told.out for name in facts)
+
+
+def test_a_hold_is_placed_listed_and_released(world: World, lastgood: CommandLine) -> None:
+    kept = world.commit(1)
+
+    placed = lastgood("hold", kept.checkpoint, "--kind", "legal", "--reason", "case 7", "--json")
+    hold = placed.document["hold_id"]
+    listed = lastgood("holds", "--json").document["holds"]
+    released = lastgood("release", hold, "--because", "settled")
+    again = lastgood("release", hold, "--because", "settled")
+
+    assert [one["placed_by"] for one in listed] == ["operator:ann"]
+    assert (placed.code, released.code, again.code) == (0, 0, 3)
+    assert lastgood("holds").out.strip() == "No hold stands."
+
+
+def test_a_hold_by_selector_takes_what_matches(world: World, lastgood: CommandLine) -> None:
+    for sequence in (1, 2, 3):
+        world.commit(sequence)
+
+    placed = lastgood(
+        "hold", "--project", "vision", "--step-from", 200, "--reason", "study", "--json"
+    )
+
+    assert placed.code == 0
+    assert len(placed.document["checkpoint_ids"]) == 2
+
+
+def test_mark_sweep_quarantine_and_undo(world: World, lastgood: CommandLine) -> None:
+    copies = [world.commit(sequence) for sequence in (1, 2, 3, 4)]
+
+    marked = lastgood("mark", "vision", "--json")
+    planned = lastgood("sweep", "vision", "--dry-run", "--json").document
+    assert world.state(copies[0]) == "present"
+    swept = lastgood("sweep", "vision", "--json")
+    listed = lastgood("quarantine", "list", "--json").document["quarantine"]
+    undone = lastgood("quarantine", "undo", copies[0].checkpoint, "--because", "needed")
+
+    assert marked.code == 0
+    assert planned["quarantine"] == [str(copies[0].checkpoint), str(copies[1].checkpoint)]
+    assert (swept.code, swept.document["quarantined"]) == (0, 1 + 1)
+    assert [one["checkpoint"] for one in listed] == planned["quarantine"]
+    assert undone.code == 0
+    assert world.state(copies[0]) == "present"
+    assert lastgood("quarantine", "undo", copies[3].checkpoint, "--because", "x").code == 3
+
+
+def test_verify_passes_on_good_bytes_and_says_no_on_bad_ones(
+    world: World, lastgood: CommandLine, tmp_path: Path
+) -> None:
+    world.commit(1, receipt=None)
+    bad = world.commit(2, receipt=None)
+
+    good = lastgood("verify", "vision/gpt/pretrain/1.1", "--json")
+    path = tmp_path / "store" / layout.object_key(bad.prefix, "model.bin")
+    path.chmod(0o600)
+    path.write_bytes(b"X" + path.read_bytes()[1:])
+    told = lastgood("verify", bad.checkpoint)
+
+    assert good.code == 0
+    assert [one["verdict"] for one in good.document["receipts"]] == ["pass"]
+    assert told.code == 1
+    assert "fail" in told.out
+
+
+def test_a_block_is_lifted_by_establishing_a_proven_checkpoint(
+    world: World, lastgood: CommandLine, tmp_path: Path
+) -> None:
+    proven = world.commit(1)
+    bad = world.commit(2, receipt=None)
+    unproven = world.commit(3, receipt=None)
+    for copy in (bad, unproven):
+        path = tmp_path / "store" / layout.object_key(copy.prefix, "model.bin")
+        path.chmod(0o600)
+        path.write_bytes(b"X" + path.read_bytes()[1:])
+    (tmp_path / "store" / layout.object_key(proven.prefix, "model.bin")).rename(tmp_path / "away")
+    assert lastgood("unblock", proven.checkpoint, "--because", "x").code == 3
+    lastgood("verify", unproven.checkpoint)
+    assert world.row("SELECT blocked_by IS NOT NULL FROM lastgood.stages") == (True,)
+
+    refused = lastgood("unblock", unproven.checkpoint, "--because", "hope", "--json")
+    (tmp_path / "away").rename(tmp_path / "store" / layout.object_key(proven.prefix, "model.bin"))
+    lastgood("verify", proven.checkpoint)
+    blocked = world.row("SELECT blocked_by IS NOT NULL FROM lastgood.stages") == (True,)
+    lifted = lastgood("unblock", proven.checkpoint, "--because", "checked") if blocked else None
+
+    assert (refused.code, refused.document["type"]) == (3, "conflict")
+    assert lifted is None or lifted.code == 0
+    assert world.row("SELECT blocked_by IS NULL FROM lastgood.stages") == (True,)
+    stages = lastgood("stages", "--json").document["stages"]
+    assert stages[0]["latest"] == str(proven.checkpoint)
+
+
+def test_cleanup_answers_what_it_did(world: World, lastgood: CommandLine) -> None:
+    world.prepare(1, {"a": b"1"})
+
+    told = lastgood("cleanup", "vision", "--json")
+    listed = lastgood("uploads", "--json").document["uploads"]
+
+    assert told.code == 0
+    assert [one["state"] for one in listed] == ["open"]
+
+
+def test_reconcile_writes_a_report_that_can_be_shown_and_written_again(
+    world: World, lastgood: CommandLine, tmp_path: Path
+) -> None:
+    world.commit(1)
+
+    told = lastgood("reconcile", "vision", "--json")
+    listed = lastgood("reports", "--json").document["reports"]
+    shown = lastgood("reports", "show", listed[0]["report_id"], "--json").document
+    lines = lastgood("reports", "show", listed[0]["report_id"]).out
+    again = lastgood("reports", "write", listed[0]["report_id"], "--folder", tmp_path / "again")
+
+    assert told.code == 0, told.out
+    assert told.document["passed"]
+    assert shown["equation"]["closes"]
+    assert "the equation closes" in lines
+    assert Path(again.out.strip()).read_bytes() == Path(told.document["html"]).read_bytes()
+
+
+def test_reconcile_exits_with_1_after_writing_the_report_of_a_failed_check(
+    world: World, lastgood: CommandLine, tmp_path: Path
+) -> None:
+    lost = world.commit(1)
+    path = tmp_path / "store" / layout.object_key(lost.prefix, "model.bin")
+    path.unlink()
+    (tmp_path / "store" / "stray").write_bytes(b"12345")
+
+    told = lastgood("reconcile", "vision")
+    (finding,) = [
+        one
+        for one in lastgood("finding", "list", "--json").document["findings"]
+        if one["cause"] == "untracked"
+    ]
+    explained = lastgood("finding", "explain", finding["finding"], "--reason", "a probe")
+
+    assert told.code == 1
+    assert "nothing-committed-absent" in told.out
+    assert explained.code == 0
+    assert "explained" in lastgood("finding", "list").out
+
+
+def test_a_project_key_is_shown_once_and_revoked(world: World, lastgood: CommandLine) -> None:
+    made = lastgood("project-key", "create", "vision", "trainer")
+    twice = lastgood("project-key", "create", "vision", "trainer")
+    revoked = lastgood("project-key", "revoke", "vision", "trainer")
+
+    assert made.code == 0
+    assert made.out.startswith("lg_")
+    assert twice.code == 3
+    assert revoked.code == 0
+    stored = world.row("SELECT encode(key_sha256, 'hex') FROM lastgood.project_keys")[0]
+    assert made.out.strip() not in stored
+
+
+def test_a_jump_of_the_clock_waits_for_its_acceptance(world: World, lastgood: CommandLine) -> None:
+    world.commit(1)
+    world.owner.execute(
+        "INSERT INTO lastgood.clock_jumps (observed_at, jump_seconds, boot_id)"
+        " VALUES (now(), 900, 'b')"
+    )
+    refused = lastgood("sweep", "vision", "--json")
+    jump = lastgood("clock", "list", "--json").document["jumps"][0]["jump_id"]
+    accepted = lastgood("clock", "accept", jump, "--because", "daylight")
+
+    assert (refused.code, refused.document["type"]) == (5, "clock-jump")
+    assert accepted.code == 0
+    assert lastgood("clock", "accept", jump, "--because", "daylight").code == 3
+
+
+ERRORS: list[tuple[list[str], int, str]] = [
+    (["show", "vision/gpt/pretrain/1.99"], 4, "not-found"),
+    (["why", "vision/gpt/pretrain/9.9"], 4, "not-found"),
+    (["show", "nonsense"], 2, "invalid-input"),
+    (["release", str(uuid4()), "--because", "x"], 4, "not-found"),
+    (["mark", "ghost"], 4, "not-found"),
+    (["reconcile", "ghost"], 4, "not-found"),
+    (["reports", "show", "77"], 4, "not-found"),
+    (["hold", "--reason", "x"], 2, "invalid-input"),
+    (["mark", "vision", "--at", "yesterday"], 2, "invalid-input"),
+    (["finding", "explain", str(uuid4()), "--reason", "x"], 4, "not-found"),
+    (["clock", "accept", "9", "--because", "x"], 4, "not-found"),
+    (["apply", "/no/such/folder"], 2, "invalid-input"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "kind"), ERRORS)
+def test_errors_have_their_exit_code_and_are_problem_documents_with_json(
+    world: World,
+    lastgood: CommandLine,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    kind: str,
+) -> None:
+    monkeypatch.setenv("LASTGOOD_CATALOG", lastgood.environment["LASTGOOD_CATALOG"])
+
+    with pytest.raises(SystemExit) as ended:
+        run([*arguments, "--json"])
+
+    assert ended.value.code == code
+    assert json.loads(capsys.readouterr().out)["type"] == kind
+
+
+def test_an_error_is_one_line_without_a_traceback(world: World, lastgood: CommandLine) -> None:
+    told = lastgood("show", "vision/gpt/pretrain/1.99")
+
+    assert told.code == 4
+    assert told.err == (
+        "lastgood: There is no checkpoint 'vision/gpt/pretrain/1.99' in this project.\n"
+    )
+
+
+def test_a_wrong_option_is_a_usage_error(world: World, lastgood: CommandLine) -> None:
+    assert lastgood("status", "--nonsense").code == 2
+    assert lastgood("nonsense").code == 2
+
+
+def test_a_catalog_that_cannot_be_reached_is_exit_code_5(lastgood: CommandLine) -> None:
+    away = "postgresql://nobody:x@127.0.0.1:9/none"
+
+    told = lastgood("status", "--json", LASTGOOD_CATALOG=away)
+
+    assert (told.code, told.document["type"]) == (5, "catalog-setup")
+
+
+def test_migrate_needs_the_owner_and_repeats_as_a_no_op(
+    lastgood: CommandLine, owner_dsn: str
+) -> None:
+    without = lastgood("migrate")
+    told = lastgood("migrate", "--json", LASTGOOD_CATALOG_OWNER=owner_dsn)
+
+    assert without.code == 5
+    assert "LASTGOOD_CATALOG_OWNER" in without.err
+    assert told.code == 0
+    assert told.document["revision"]
+
+
+def _commands() -> list[str]:
+    from typer.main import get_command
+
+    found: list[str] = []
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", {})
+        found += [f"{name} {one}" for one in inner] or [name]
+    return found
+
+
+def test_every_command_and_exit_code_is_in_the_reference() -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+
+    assert [one for one in _commands() if f"`lastgood {one}" not in text] == []
+    assert [code for code in range(6) if f"| {code} |" not in text] == []
+
+
+def test_help_tells_the_exit_codes(lastgood: CommandLine) -> None:
+    told = " ".join(lastgood("--help").out.split())
+
+    for sentence in ("0 done", "1 the answer is no", "3 refused", "4 not found", "5 not available"):
+        assert sentence in told
