@@ -47,11 +47,7 @@ async def put_part(
 
     def work(chunks: Any) -> Part:
         slot = upload.slot_for(services.catalog, services.stores, attempt, path, part, int(length))
-        received = slot.store.write_part(
-            slot.key, slot.upload_id, slot.number, slot.size_bytes, chunks
-        )
-        upload.confirm(services.catalog, slot)
-        return received
+        return upload.receive(services.catalog, slot, chunks)
 
     received = await byte_streams.receive(request.stream(), work, services.byte_streams)
     return {

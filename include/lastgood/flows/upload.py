@@ -7,7 +7,7 @@ completes, after it sealed the attempt.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
@@ -17,10 +17,10 @@ from lastgood.catalog import attempts, generations, history, locks, stages
 from lastgood.catalog.attempts import Attempt, AttemptObject, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.generations import Writer
-from lastgood.errors import GrantExpired, InvalidInput
+from lastgood.errors import GrantExpired, InvalidInput, Unavailable
 from lastgood.flows.policies import policy_of
 from lastgood.rules import layout
-from lastgood.stores.base import Key, Store, UploadId
+from lastgood.stores.base import Key, Part, Store, UploadGone, UploadId
 from lastgood.stores.open import Stores
 from lastgood.stores.parts import part_count, part_size
 
@@ -118,10 +118,25 @@ def slot_for(
     return Slot(attempt, store, key, UploadId(item.upload_id), number, size_bytes)
 
 
-def confirm(catalog: Catalog, slot: Slot) -> None:
+def receive(catalog: Catalog, slot: Slot, chunks: Iterable[bytes]) -> Part:
+    """Write a part as it comes. Raises AttemptState or FencedGeneration if that happened while it
+    came, and Unavailable where the same part was sent again meanwhile: one of the two is whole, and
+    sending it once more settles which."""
+    try:
+        received = slot.store.write_part(
+            slot.key, slot.upload_id, slot.number, slot.size_bytes, chunks
+        )
+    except UploadGone:
+        _confirm(catalog, slot)
+        reason = "it was sent again before this was over"
+        raise Unavailable(what=f"part {slot.number} of the object", reason=reason) from None
+    _confirm(catalog, slot)
+    return received
+
+
+def _confirm(catalog: Catalog, slot: Slot) -> None:
     """After a part was received: was the attempt still open? Its state cannot change while this
-    looks, so a part that is confirmed came before the sealing. Raises AttemptState or
-    FencedGeneration."""
+    looks, so a part that is confirmed came before the sealing."""
     with catalog.transaction() as tx:
         locks.attempt_shared(tx, slot.attempt.attempt_id)
         now = attempts.get(tx, slot.attempt.project, slot.attempt.attempt_id)
