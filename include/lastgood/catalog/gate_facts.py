@@ -29,7 +29,7 @@ from lastgood.rules import retention
 from lastgood.rules.decision import StageDecision
 from lastgood.rules.gate import Fact, GateFacts, prerequisite
 from lastgood.rules.policy import Policy, Prerequisite, Role
-from lastgood.rules.retention_rules import Candidate, Every, Position
+from lastgood.rules.retention_rules import Candidate, Every
 
 EVIDENCE_MAX_AGE = timedelta(minutes=5)
 NOT_LOOKED_UP = Fact.of(None, "not looked up")
@@ -182,11 +182,17 @@ class _Gathering:
         """Of the newer checkpoints with a pass that is fresh enough, the newest one seen in
         its store speaks, else the newest."""
         level = self.policy.gate.level
-        passed = [
-            (item, receipt)
+        newer = {
+            copy_id: item
             for item in reversed(self.stage.history)
             if item.position > self.copy.checkpoint.position and _passes(item, self.policy)
-            for receipt in self._fresh_passes(item.position)
+            for copy_id, _ in self.stage.copies[item.position]
+        }
+        since = self.now - self.policy.gate.receipt_max_age
+        told = references.passes(self.tx, self.copy.project, list(newer), level.at_least, since)
+        receipts = {receipt.copy_id: receipt for receipt in told}
+        passed = [
+            (item, receipts[copy_id]) for copy_id, item in newer.items() if copy_id in receipts
         ]
         if not passed:
             reason = f"no newer present checkpoint has a fresh pass at level {level}"
@@ -195,17 +201,11 @@ class _Gathering:
         best = next((at for at, fact in enumerate(sightings) if fact.truth == "true"), 0)
         item, receipt = passed[best]
         name = f"{item.generation}.{item.sequence}"
-        told = f"receipt {receipt.receipt} of {name}: {receipt.level} pass at"
+        evidence = f"receipt {receipt.receipt} of {name}: {receipt.level} pass at"
         return (
-            Fact.of(True, f"{told} {receipt.recorded_at.isoformat()}"),
+            Fact.of(True, f"{evidence} {receipt.recorded_at.isoformat()}"),
             Fact(sightings[best].truth, f"{name}: {sightings[best].evidence}"),
         )
-
-    def _fresh_passes(self, position: Position) -> list[references.Pass]:
-        copy_ids = [copy_id for copy_id, _ in self.stage.copies[position]]
-        since = self.now - self.policy.gate.receipt_max_age
-        levels = self.policy.gate.level.at_least
-        return references.passes(self.tx, self.copy.project, copy_ids, levels, since)
 
     def _no_hold(self) -> Fact:
         standing = holds.on_checkpoint(self.tx, self.copy.project, self.copy.checkpoint_id)

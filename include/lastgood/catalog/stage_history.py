@@ -44,6 +44,15 @@ class StageHistory:
     checkpoint_ids: Mapping[Position, int] = field(default_factory=dict)
 
 
+# Every row is fetched, so the planner must not prefer what gives the first ones soon; and a table
+# that was filled since it was last analysed must not look empty to it.
+_FOR_ALL_ROWS = """
+    SET LOCAL cursor_tuple_fraction = 1;
+    SET LOCAL enable_nestloop = off;
+    SET LOCAL work_mem = '64MB'
+"""
+
+# A statement prepared once for both uses could serve neither well: it is planned for its values.
 _QUERY = """
     WITH states AS (
       SELECT DISTINCT ON (copy_id) copy_id, to_state
@@ -58,7 +67,10 @@ _QUERY = """
          AND (%(stage_id)s::bigint IS NULL OR stage_id = %(stage_id)s)
        ORDER BY copy_id, level, (verdict = 'inconclusive'), number DESC
     ), verdicts AS (
-      SELECT copy_id, jsonb_object_agg(level, verdict) AS receipts FROM judged GROUP BY copy_id
+      SELECT copy_id, max(verdict) FILTER (WHERE level = 'checksum') AS checksum,
+             max(verdict) FILTER (WHERE level = 'format') AS format,
+             max(verdict) FILTER (WHERE level = 'restore') AS restore
+        FROM judged GROUP BY copy_id
     ), newest AS (
       SELECT DISTINCT ON (copy_id) copy_id, verdict = 'fail' AS failed
         FROM receipts
@@ -121,9 +133,10 @@ _QUERY = """
        WHERE k.project = %(project)s GROUP BY k.checkpoint_id
     )
     SELECT k.stage_id, s.workload, s.stage, k.generation, k.sequence, k.checkpoint_id, k.step,
-           k.recorded_at, k.manifest, k.total_bytes, k.metrics, k.resumed_from_generation,
-           k.resumed_from_sequence, c.copy_id, c.control_bytes, st.to_state,
-           v.receipts, n.failed, h.holds, r.readers, a.writers, d.depends_on, e.dependents
+           k.recorded_at, k.manifest, k.total_bytes, nullif(k.metrics, '{}') AS metrics,
+           k.resumed_from_generation, k.resumed_from_sequence, c.copy_id, c.control_bytes,
+           st.to_state, v.checksum, v.format, v.restore, n.failed, h.holds, r.readers, a.writers,
+           d.depends_on, e.dependents
       FROM checkpoints k
       JOIN stages s ON s.stage_id = k.stage_id
       JOIN copies c USING (checkpoint_id)
@@ -145,6 +158,7 @@ _QUERY = """
 
 def of_project(tx: Transaction, project: str, as_of: datetime) -> Iterator[StageHistory]:
     """Every stage of a project that has commits, in the order of names: memory is that of one."""
+    tx.execute(_FOR_ALL_ROWS)
     with tx.connection.cursor(f"history_{uuid4().hex}") as rows:
         rows.itersize = _BATCH_ROWS
         rows.execute(_QUERY, {"project": project, "as_of": as_of, "stage_id": None})
@@ -221,6 +235,10 @@ class _Reading:
             )
 
 
+_VERDICTS = {verdict.value: verdict for verdict in ReceiptVerdict}
+_NOTHING: Mapping[str, int | float] = {}
+
+
 def _usefulness(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
     """Of several copies the one to decide by: present before quarantined, sound before failed."""
     return row["to_state"] != "present", bool(row["failed"]), row["copy_id"]
@@ -234,11 +252,8 @@ def _candidate(row: Mapping[str, Any]) -> Candidate:
         committed_at=row["recorded_at"],
         manifest=row["manifest"],
         size_bytes=row["total_bytes"],
-        metrics=row["metrics"],
-        receipts={
-            Level(level): ReceiptVerdict(verdict)
-            for level, verdict in (row["receipts"] or {}).items()
-        },
+        metrics=row["metrics"] or _NOTHING,
+        receipts={level: _VERDICTS[row[level]] for level in Level if row[level] is not None},
         failed=bool(row["failed"]),
         present=row["to_state"] == "present",
         quarantined=row["to_state"] == "quarantined",
