@@ -39,9 +39,6 @@ def attested_sha256(store: FileStore) -> str | None:
     return found.sha256
 
 
-# --- attestation -------------------------------------------------------------------------------
-
-
 def test_a_changed_file_is_not_attested_any_more(store: FileStore) -> None:
     upload_object(store, KEY, b"hello")
     assert attested_sha256(store) == sha256(b"hello")
@@ -91,9 +88,6 @@ def test_a_torn_attestation_attests_nothing(store: FileStore, torn: bytes) -> No
     (record,) = [path for path in (store.root / ".attested").rglob("*") if path.is_file()]
     record.write_bytes(torn)
     assert attested_sha256(store) is None
-
-
-# --- writers that come at the wrong time -------------------------------------------------------
 
 
 def test_a_writer_cannot_reach_the_bytes_of_a_published_object(store: FileStore) -> None:
@@ -214,9 +208,6 @@ def test_objects_are_published_while_empty_folders_are_pruned(store: FileStore) 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(put_and_delete, range(4)))
     assert list(store.list(Prefix(""))) == []
-
-
-# --- what the disk holds -----------------------------------------------------------------------
 
 
 def test_hard_links_are_counted_once_and_named(store: FileStore) -> None:
@@ -372,9 +363,6 @@ def test_quarantine_and_deletion_write_no_file(
     store.quarantine(COPY, [])
     outcomes = list(store.delete(list(store.list(COPY))))
     assert [outcome.outcome for outcome in outcomes] == [Outcome.GONE]
-
-
-# --- direct ------------------------------------------------------------------------------------
 
 
 def test_a_job_writes_into_its_own_folder(tmp_path: Path) -> None:

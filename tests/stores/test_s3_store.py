@@ -95,9 +95,6 @@ def answer_with(
     return asked
 
 
-# --- deletes -----------------------------------------------------------------------------------
-
-
 def test_errors_inside_a_200_are_told_key_by_key(store: S3Store) -> None:
     asked = answer_with(
         store,
@@ -188,9 +185,6 @@ def test_a_delete_marker_that_stays_is_told(make: Callable[..., S3Store]) -> Non
     assert len(asked) == 2
     assert [outcome.outcome for outcome in outcomes] == [Outcome.REFUSED]
     assert "delete marker" in (outcomes[0].reason or "")
-
-
-# --- listings ----------------------------------------------------------------------------------
 
 
 def page(operation: str, more: str, *keys: str) -> str:
@@ -294,9 +288,6 @@ def test_a_prefix_hides_the_rest_of_the_bucket(make: Callable[..., S3Store]) -> 
     assert [one.key for one in store.list(Prefix(""))] == [KEY]
     assert [one.key for one in store.uploads(Prefix(""))] == ["demo/pending"]
     assert store._client.head_object(Bucket=store.bucket, Key=f"team a/ckpt/{KEY}")
-
-
-# --- uploads -----------------------------------------------------------------------------------
 
 
 def no_parts(store: S3Store) -> None:
@@ -410,9 +401,6 @@ def test_the_server_refuses_a_writer_that_looked_too_early(store: S3Store) -> No
     assert store.read(KEY) == b"hello"
 
 
-# --- tags and versioning -----------------------------------------------------------------------
-
-
 def test_without_versions_a_tag_tells_people_and_other_tags_stay(store: S3Store) -> None:
     where = {"Bucket": store.bucket, "Key": KEY}
     upload_object(store, KEY, b"hello")
@@ -453,9 +441,6 @@ def test_a_bucket_that_is_not_there(store: S3Store) -> None:
 def test_a_server_that_is_not_there() -> None:
     with pytest.raises(StoreError, match="Could not connect"):
         S3Store("cold", client_of("http://127.0.0.1:1"), "bucket")
-
-
-# --- reading -----------------------------------------------------------------------------------
 
 
 class Flaky(BaseHTTPRequestHandler):

@@ -31,7 +31,10 @@ class RangedReader(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         if self._end is not None:
             view = view[: max(0, self._end - self._offset)]
-        with self._tree.translated(self._key, "read"):
-            count = os.preadv(self._fd, [view], self._offset) if len(view) else 0
+        try:  # not `translated`: every instruction here is one that another thread waits for
+            count = os.preadv(self._fd, (view,), self._offset) if len(view) else 0
+        except OSError as error:
+            with self._tree.translated(self._key, "read"):
+                raise error from None
         self._offset += count
         return count
