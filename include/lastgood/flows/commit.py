@@ -27,7 +27,7 @@ from lastgood.catalog import (
     locks,
     stages,
 )
-from lastgood.catalog.attempts import Attempt, State
+from lastgood.catalog.attempts import Attempt, AttemptObject, State
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.copies import CopyObject
 from lastgood.catalog.db import Catalog, Transaction
@@ -106,18 +106,20 @@ def _finish(
         attempts.require(attempt, State.SEALED, action="finishing its commit")
         with catalog.transaction() as tx:
             content = attempts.manifest_of(tx, attempt)
+            objects = attempts.objects(tx, attempt)
         assert content is not None, "an attempt is sealed with its manifest"
         manifest = parse_canonical(content)
+        known = verify.Verification.so_far(objects)
         try:
-            problems = _verified(catalog, store, attempt, manifest, read_limit_bytes)
+            _verify(catalog, store, attempt, manifest, objects, known, read_limit_bytes)
         except verify.LongRead:
             return Outcome(attempt)
         faults.point("commit.after-verify")
-        if problems:
-            return _fail_integrity(catalog, attempt, problems)
+        if known.problems:
+            return _fail_integrity(catalog, attempt, known)
         store.put_new(Key(layout.manifest_key(attempt.prefix)), content)
         faults.point("commit.after-manifest")
-        error = _record(catalog, attempt, manifest, content)
+        error = _record(catalog, attempt, manifest, content, known)
         if error is not None:
             with catalog.transaction() as tx:
                 return Outcome(attempts.get(tx, attempt.project, attempt.attempt_id), error=error)
@@ -125,31 +127,31 @@ def _finish(
     return _prove(catalog, stores, store, attempt)
 
 
-def _verified(
+def _verify(
     catalog: Catalog,
     store: Store,
     attempt: Attempt,
     manifest: Manifest,
+    objects: Sequence[AttemptObject],
+    known: verify.Verification,
     read_limit_bytes: int | None,
-) -> dict[str, verify.Problem]:
-    """Publish and verify the objects; answers the bad ones by path."""
-    with catalog.transaction() as tx:
-        objects = attempts.objects(tx, attempt)
-    verify.complete_uploads(catalog, store, attempt, objects)
+) -> None:
+    """Publish the objects and verify those of which nothing is known."""
+    verify.complete_uploads(store, attempt, objects, known)
     faults.point("commit.after-complete")
-    problems: dict[str, verify.Problem] = {}
     if store.profile.direct:
         # Before it is read, so that what was verified is what stays.
         store.protect(Prefix(f"{attempt.prefix}{layout.OBJECTS_NAME}"))
-        problems |= verify.unexpected_objects(store, attempt, manifest)
-    verify.verify(catalog, store, attempt, manifest, read_limit_bytes=read_limit_bytes)
-    with catalog.transaction() as tx:
-        objects = attempts.objects(tx, attempt)
-    return problems | {item.path: item.problem for item in objects if item.problem is not None}
+        known.problems |= verify.unexpected_objects(store, attempt, manifest)
+    verify.verify(catalog, store, attempt, manifest, known, read_limit_bytes=read_limit_bytes)
 
 
 def _record(
-    catalog: Catalog, attempt: Attempt, manifest: Manifest, content: bytes
+    catalog: Catalog,
+    attempt: Attempt,
+    manifest: Manifest,
+    content: bytes,
+    known: verify.Verification,
 ) -> LastgoodError | None:
     """The transaction that makes a verified attempt a checkpoint. The error says why it could not
     become one any more; then the attempt has failed."""
@@ -168,7 +170,8 @@ def _record(
         if error is not None:
             attempts.transition(tx, now, State.FAILED, actor="system", reason=reason)
             return error
-        _record_checkpoint(tx, stage, now, manifest, manifest_digest, content)
+        known.record(tx, now)
+        _record_checkpoint(tx, stage, now, manifest, manifest_digest, content, known.versions)
         faults.point("commit.in-transaction")
         return None
 
@@ -203,6 +206,7 @@ def _record_checkpoint(
     manifest: Manifest,
     manifest_digest: ManifestDigest,
     content: bytes,
+    versions: Mapping[str, str | None],
 ) -> None:
     generation = generations.get(tx, stage.project, stage.stage_id, attempt.generation)
     origin = manifest.resumed_from
@@ -225,7 +229,6 @@ def _record_checkpoint(
         ),
         recorded_at=event.recorded_at,
     )
-    versions = {item.path: item.version_id for item in attempts.objects(tx, attempt)}
     control_bytes = len(content) + len(layout.marker_bytes(manifest_digest))
     copies.create(
         tx,
@@ -284,24 +287,24 @@ def _prove(catalog: Catalog, stores: Stores, store: Store, attempt: Attempt) -> 
     return Outcome(attempt, checkpoint)
 
 
-def _fail_integrity(
-    catalog: Catalog, attempt: Attempt, problems: Mapping[str, verify.Problem]
-) -> Outcome:
+def _fail_integrity(catalog: Catalog, attempt: Attempt, known: verify.Verification) -> Outcome:
     """The bytes stay as evidence, and with them the room that they take."""
     with catalog.transaction() as tx:
         stages.locked(tx, attempt.project, attempt.stage_id)
         locks.attempt(tx, attempt.attempt_id)
         now = attempts.get(tx, attempt.project, attempt.attempt_id)
         if now.state is State.SEALED:
+            known.record(tx, now)
             declared = {item.path for item in attempts.objects(tx, now)}
-            beside = [problem for problem in _named(problems) if problem["path"] not in declared]
-            facts = {"problems": len(problems), "not_prepared": beside[:_NAMED_LIMIT]}
+            named = _named(known.problems)
+            beside = [problem for problem in named if problem["path"] not in declared]
+            facts = {"problems": len(named), "not_prepared": beside[:_NAMED_LIMIT]}
             attempts.transition(
                 tx, now, State.FAILED, actor="system", reason=INTEGRITY, facts=facts
             )
         now = attempts.get(tx, attempt.project, attempt.attempt_id)
     attempts.require(now, State.FAILED, action="failing it")
-    return Outcome(now, error=integrity_failure(now, _named(problems)))
+    return Outcome(now, error=integrity_failure(now, _named(known.problems)))
 
 
 def _named(problems: Mapping[str, verify.Problem]) -> Sequence[Mapping[str, Any]]:

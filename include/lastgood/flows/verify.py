@@ -12,7 +12,7 @@ from uuid import UUID
 
 from lastgood.catalog import attempts
 from lastgood.catalog.attempts import Attempt, AttemptObject
-from lastgood.catalog.db import Catalog
+from lastgood.catalog.db import Catalog, Transaction
 from lastgood.errors import Unavailable
 from lastgood.rules import layout
 from lastgood.rules.manifest import Manifest, ManifestObject
@@ -32,8 +32,8 @@ INLINE_BYTES = 256 << 20
 """What a commit may read while its client waits; more is left to the workers."""
 
 _COMPLETERS = 8
-_FLUSH_OBJECTS = 256
-_FLUSH_SECONDS = 2.0
+_RECORD_OBJECTS = 256
+_RECORD_SECONDS = 2.0
 UNEXPECTED_OBJECT = "unexpected-object"
 
 Problem = Mapping[str, Any]  # {problem, expected, found}
@@ -44,14 +44,44 @@ class LongRead(Exception):
 
 
 @dataclass(slots=True)
-class _Verdicts:
-    """Verdicts not yet recorded, by path."""
+class Verification:
+    """What is known of an attempt's objects: the good ones with the version that was verified (None
+    where the store has no versions), and the bad ones with their problem. `unrecorded` are the
+    paths that the catalog does not know this of yet."""
 
-    verified: dict[str, str | None] = field(default_factory=dict)
+    versions: dict[str, str | None] = field(default_factory=dict)
     problems: dict[str, Problem] = field(default_factory=dict)
+    unrecorded: set[str] = field(default_factory=set)
 
-    def __len__(self) -> int:
-        return len(self.verified) + len(self.problems)
+    @classmethod
+    def so_far(cls, objects: Sequence[AttemptObject]) -> Verification:
+        """As an earlier try recorded it."""
+        return cls(
+            {item.path: item.version_id for item in objects if item.verified_at is not None},
+            {item.path: item.problem for item in objects if item.problem is not None},
+        )
+
+    def good(self, path: str, version: str | None) -> None:
+        self.versions[path] = version
+        self.unrecorded.add(path)
+
+    def bad(self, path: str, problem: Problem) -> None:
+        self.problems[path] = problem
+        self.unrecorded.add(path)
+
+    def is_open(self, path: str) -> bool:
+        """Whether nothing is known of an object."""
+        return path not in self.versions and path not in self.problems
+
+    def record(self, tx: Transaction, attempt: Attempt) -> None:
+        """Write down what the catalog does not know yet."""
+        attempts.record_verified(
+            tx,
+            attempt,
+            {path: self.versions[path] for path in self.unrecorded if path in self.versions},
+            {path: self.problems[path] for path in self.unrecorded if path in self.problems},
+        )
+        self.unrecorded.clear()
 
 
 def pending(catalog: Catalog) -> list[UUID]:
@@ -62,21 +92,18 @@ def pending(catalog: Catalog) -> list[UUID]:
 
 
 def complete_uploads(
-    catalog: Catalog, store: Store, attempt: Attempt, objects: Sequence[AttemptObject]
+    store: Store, attempt: Attempt, objects: Sequence[AttemptObject], known: Verification
 ) -> None:
     """Publish the objects of a sealed attempt. What lacks parts gets a problem; the others are
     published, so that every bad object can be named."""
-    todo = [item for item in objects if item.upload_id is not None and item.verified_at is None]
+    todo = [item for item in objects if item.upload_id is not None and known.is_open(item.path)]
     if not todo:
         return
     with ThreadPoolExecutor(min(_COMPLETERS, len(todo))) as threads:
         found = list(threads.map(lambda item: _complete(store, attempt, item), todo))
-    problems = {
-        item.path: problem for item, problem in zip(todo, found, strict=True) if problem is not None
-    }
-    if problems:
-        with catalog.transaction() as tx:
-            attempts.record_verified(tx, attempt, {}, problems)
+    for item, problem in zip(todo, found, strict=True):
+        if problem is not None:
+            known.bad(item.path, problem)
 
 
 def _complete(store: Store, attempt: Attempt, item: AttemptObject) -> Problem | None:
@@ -112,34 +139,31 @@ def verify(
     store: Store,
     attempt: Attempt,
     manifest: Manifest,
+    known: Verification,
     *,
     read_limit_bytes: int | None = None,
 ) -> None:
-    """Verify every object that was not verified yet and record each verdict. Raises LongRead, with
-    the verdicts so far recorded, if more than `read_limit_bytes` would have to be read."""
-    with catalog.transaction() as tx:
-        known = {item.path: item for item in attempts.objects(tx, attempt)}
-    todo = [
-        item
-        for item in manifest.objects
-        if known[item.path].verified_at is None and known[item.path].problem is None
-    ]
+    """Verify every object of which nothing is known. What takes long is recorded on the way; the
+    rest of the verdicts is the caller's to record. Raises LongRead, with all verdicts recorded, if
+    more than `read_limit_bytes` would have to be read."""
+    todo = [item for item in manifest.objects if known.is_open(item.path)]
     budget = _Budget(read_limit_bytes)
-    if store.profile.direct or not store.profile.attests_sha256:
-        budget.require(sum(item.size_bytes for item in todo))
-    waiting = _Verdicts()
-    flushed = time.monotonic()
+    recorded = time.monotonic()
     try:
+        if store.profile.direct or not store.profile.attests_sha256:
+            budget.require(sum(item.size_bytes for item in todo))
         for path, verdict in _verdicts(store, attempt, todo, budget):
             if verdict.ok:
-                waiting.verified[path] = _version(store, verdict.key)
+                known.good(path, _version(store, verdict.key))
             else:
-                waiting.problems[path] = _problem(verdict)
-            if len(waiting) >= _FLUSH_OBJECTS or time.monotonic() - flushed > _FLUSH_SECONDS:
-                _flush(catalog, attempt, waiting)
-                flushed = time.monotonic()
-    finally:
-        _flush(catalog, attempt, waiting)
+                known.bad(path, _problem(verdict))
+            late = time.monotonic() - recorded > _RECORD_SECONDS
+            if late or len(known.unrecorded) >= _RECORD_OBJECTS:
+                _record(catalog, attempt, known)
+                recorded = time.monotonic()
+    except BaseException:
+        _record(catalog, attempt, known)
+        raise
 
 
 class _Budget:
@@ -208,9 +232,7 @@ def _problem(verdict: VerifiedObject) -> Problem:
     }
 
 
-def _flush(catalog: Catalog, attempt: Attempt, waiting: _Verdicts) -> None:
-    if waiting:
+def _record(catalog: Catalog, attempt: Attempt, known: Verification) -> None:
+    if known.unrecorded:
         with catalog.transaction() as tx:
-            attempts.record_verified(tx, attempt, waiting.verified, waiting.problems)
-        waiting.verified.clear()
-        waiting.problems.clear()
+            known.record(tx, attempt)
