@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from lastgood.errors import NoRoom, StaleSequence, Unavailable
-from lastgood.runner.http import raise_problem, retry_after
 from lastgood.runner.problems import Cancelled
 from lastgood.runner.retry import Retry, Transient
 from lastgood.runner.stopping import Stop, in_parallel
+from lastgood.runner.transport import raise_problem, retry_after
 
 QUICK = Retry(timedelta(seconds=5), timedelta(milliseconds=1), timedelta(milliseconds=4))
 

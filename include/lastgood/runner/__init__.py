@@ -7,7 +7,7 @@
         "https://lastgood.example", os.environ["LASTGOOD_PROJECT_KEY"],
         workload="mlp", stage="pretrain",
     )
-    with workload.acquire() as run:                  # fences every earlier writer of the stage
+    with workload.acquire() as run:                  # the one writer of the stage
         step = 0
         if run.resume:                               # a verified checkpoint, or none with reasons
             state = load(run.download("restored").folder)
@@ -25,7 +25,8 @@
 
 `run.save(...)` does the same and returns when the checkpoint is committed. Leaving the `with`
 block waits for a save under way and raises its failure. `run.fenced` is set when another writer
-took over; every later call raises FencedGeneration.
+took over; every later call raises FencedGeneration. While another writer's lease lasts, `acquire`
+raises StageBusy; it can wait, or replace a writer that is known to be dead (`after=`).
 
 Many ranks, one of which coordinates; the ticket and the records travel by whatever the job has:
 

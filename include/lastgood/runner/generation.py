@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, Unpack
 
-from lastgood.errors import LastgoodError, NotFound
+from lastgood.errors import FencedGeneration, LastgoodError, NotFound
 from lastgood.rules.manifest import CheckpointKind
 from lastgood.rules.names import StageId
 from lastgood.runner.attempts import Attempts, Request
@@ -239,6 +239,9 @@ class Generation:
     def _kept_or_forgotten(self, work: Callable[[], Checkpoint]) -> Checkpoint:
         try:
             return work()
+        except FencedGeneration as error:
+            self._lease.lose(error)
+            raise
         except LastgoodError as error:
             if error.status < 500:  # refused: the same attempt again would be refused again
                 self._attempts.forget()

@@ -49,7 +49,7 @@ class WriterLease:
         self._reason: LastgoodError | None = None
         self._open: OpenAttempt | None = None
         self._stop = Stop()
-        self._heartbeat = Heartbeat(self._beat, interval, self._lose, name=f"generation-{number}")
+        self._heartbeat = Heartbeat(self._beat, interval, self.lose, name=f"generation-{number}")
 
     def check(self) -> None:
         """Raise why the lease is lost, if it is."""
@@ -70,6 +70,12 @@ class WriterLease:
         """Renew the generation alone: the attempt is sealed, or over."""
         self._open = None
 
+    def lose(self, reason: LastgoodError) -> None:
+        """Write no more, and end the work that is under way with this reason."""
+        self._reason = reason
+        self.lost.set()
+        self._stop.request(reason)
+
     def close(self) -> None:
         """Stop renewing, and give the lease back. Raises FencedGeneration if it was lost."""
         self._heartbeat.close()
@@ -77,7 +83,7 @@ class WriterLease:
         try:
             self._coordinator.until(Stop(), _RELEASE).ask("DELETE", "generations/current")
         except FencedGeneration as error:
-            self._lose(error)
+            self.lose(error)
             raise
         except LastgoodError as error:
             # It ends by itself; what was trained and saved stands.
@@ -95,8 +101,3 @@ class WriterLease:
     def _renew(self, body: Mapping[str, Any]) -> timedelta:
         answer = self._coordinator.ask_once("POST", "heartbeats", body, timeout=BEAT_TIMEOUT)
         return answer.renewal_of("lease_expires_at")
-
-    def _lose(self, reason: LastgoodError) -> None:
-        self._reason = reason
-        self.lost.set()
-        self._stop.request(reason)

@@ -11,14 +11,17 @@ from typing import Protocol
 from urllib.parse import quote
 
 from lastgood.errors import GrantExpired
-from lastgood.runner.http import API, BEAT_TIMEOUT, Coordinator, put_bytes
+from lastgood.runner.http import API, BEAT_TIMEOUT, Coordinator
 from lastgood.runner.problems import RemoteProblem
 from lastgood.runner.retry import Transient
 from lastgood.runner.ticket import Slot, Ticket
+from lastgood.runner.transport import put_bytes
 
 GRANT_BATCH = 256  # presigned URLs asked for at once, so that the last is used long before it ends
 _STORE_REFUSES = 403
 Chunks = Iterable[memoryview]
+PartName = tuple[str, int]  # object path and part number
+Grant = tuple[str, Mapping[str, str]]  # URL and headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +71,31 @@ class PresignedSender:
         self._wanted = [(slot.path, n) for slot in order for n in range(1, slot.parts + 1)]
         self._position = {part: index for index, part in enumerate(self._wanted)}
         self._lock = threading.Lock()
-        self._granted: dict[tuple[str, int], tuple[str, Mapping[str, str]]] = {}
+        self._granted: dict[PartName, Grant] = {}
 
     def send(self, slot: Slot, number: int, chunks: Chunks) -> str | None:
-        url, headers = self._grant(slot.path, number)
+        grant, is_new = self._grant(slot.path, number)
+        url, headers = grant
         try:
             put_bytes(self._coordinator.client, url, headers, slot.part_size(number), chunks)
         except RemoteProblem as refused:
-            if refused.facts["http_status"] != _STORE_REFUSES:
+            if is_new or refused.facts["http_status"] != _STORE_REFUSES:
                 raise
-            self._forget_all()
+            self._forget_all()  # they were granted at once, and probably ended at once
             raise Transient(refused) from refused
         return None
 
-    def _grant(self, path: str, number: int) -> tuple[str, Mapping[str, str]]:
+    def _grant(self, path: str, number: int) -> tuple[Grant, bool]:
+        """The part's grant, and whether it was asked for just now."""
         part = path, number
         with self._lock:
-            if part not in self._granted:
+            is_new = part not in self._granted
+            if is_new:
                 first = self._position[part]
                 self._granted |= self._ask(self._wanted[first : first + GRANT_BATCH])
-            return self._granted.pop(part)
+            return self._granted.pop(part), is_new
 
-    def _ask(
-        self, parts: Sequence[tuple[str, int]]
-    ) -> dict[tuple[str, int], tuple[str, Mapping[str, str]]]:
+    def _ask(self, parts: Sequence[PartName]) -> dict[PartName, Grant]:
         numbers: dict[str, list[int]] = {}
         for path, number in parts:
             numbers.setdefault(path, []).append(number)
@@ -117,7 +121,7 @@ def renew_grants(coordinator: Coordinator, attempt: str) -> timedelta:
     return answer.renewal_of("grant_expires_at")
 
 
-def held_parts(coordinator: Coordinator, attempt: str) -> dict[tuple[str, int], HeldPart]:
+def held_parts(coordinator: Coordinator, attempt: str) -> dict[PartName, HeldPart]:
     """What has arrived of an attempt, by object path and part number."""
     answer = coordinator.ask("GET", f"checkpoints/{attempt}", query={"parts": "true"})
     return {

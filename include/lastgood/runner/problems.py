@@ -23,7 +23,7 @@ class RemoteProblem(LastgoodError):
 
 
 class Unreachable(LastgoodError):
-    """{where} did not answer, however often it was tried; the last failure was {reason}."""
+    """{where} does not answer: {reason}."""
 
     status = 503
     type = "unreachable"

@@ -77,14 +77,15 @@ class Reading:
             return url, {}
         return url, self._coordinator.bearing(lease.token).authorization()
 
-    def replace(self, refused_url: str, path: str) -> None:
-        """Take new URLs on a new lease: a URL ends with the lease that it was given with."""
+    def replace(self, refused_url: str, path: str) -> str:
+        """Take new URLs on a new lease, and answer the object's: a URL ends with the lease that it
+        was given with."""
         with self._lock:
-            if self.request_for(path)[0] != refused_url:
-                return  # another thread did
-            old = self._lease
-            self._lease = self._acquire(old.checkpoint.position)
-            self._release(old)
+            if self.request_for(path)[0] == refused_url:  # no other thread did
+                old = self._lease
+                self._lease = self._acquire(old.checkpoint.position)
+                self._release(old)
+            return self.request_for(path)[0]
 
     def close(self) -> None:
         self._beat.close()

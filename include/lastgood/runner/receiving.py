@@ -12,11 +12,12 @@ from lastgood.rules.manifest import ManifestObject
 from lastgood.runner.direct import direct_folder
 from lastgood.runner.durable import NEW_OR_OLD, make_folders, write_all
 from lastgood.runner.files import SourceFile, Version, new_buffer
-from lastgood.runner.http import Coordinator, get_bytes
+from lastgood.runner.http import Coordinator
 from lastgood.runner.problems import CorruptObject, RemoteProblem
 from lastgood.runner.progress import Progress
 from lastgood.runner.reading import Reading
 from lastgood.runner.retry import Transient
+from lastgood.runner.transport import get_bytes
 
 _PARTIAL = 206
 _STORE_REFUSES = 403
@@ -86,9 +87,9 @@ class Receiver:
                     if arriving.size_bytes > item.size_bytes:
                         return
         except RemoteProblem as refused:
-            if refused.facts["http_status"] != _STORE_REFUSES:
+            if refused.facts["http_status"] != _STORE_REFUSES or url == arriving.replacement_url:
                 raise
-            self._reading.replace(url, item.path)
+            arriving.replacement_url = self._reading.replace(url, item.path)
             raise Transient(refused) from refused
 
     def _corrupt(self, item: ManifestObject, found: str) -> CorruptObject:
@@ -106,6 +107,7 @@ class Arriving:
     def __init__(self, fd: int, item: ManifestObject, progress: Progress) -> None:
         self.item = item
         self.size_bytes = 0
+        self.replacement_url: str | None = None  # in the place of one that the store refused
         self._fd = fd
         self._progress = progress
         self._digest = hashlib.sha256()

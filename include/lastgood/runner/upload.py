@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from lastgood.runner.direct import write_direct
 from lastgood.runner.files import Source, SourceFile, measured
 from lastgood.runner.heartbeat import Heartbeat
-from lastgood.runner.http import Coordinator, new_client
+from lastgood.runner.http import Coordinator
 from lastgood.runner.parts import (
     EndpointSender,
     PartSender,
@@ -26,6 +26,7 @@ from lastgood.runner.retry import Retry
 from lastgood.runner.sending import FileSender
 from lastgood.runner.stopping import in_parallel
 from lastgood.runner.ticket import ObjectRecord, Ticket
+from lastgood.runner.transport import new_client
 
 WORKERS = 4
 

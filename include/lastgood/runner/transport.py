@@ -1,0 +1,130 @@
+"""Connections: what may pass is told from what is final, and every failure is named."""
+
+from __future__ import annotations
+
+import email.utils
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+
+from lastgood.errors import LastgoodError
+from lastgood.runner.problems import Unreachable, problem_of
+from lastgood.runner.retry import Transient
+
+TIMEOUT = httpx.Timeout(connect=10, read=120, write=120, pool=None)  # seconds
+# Below the 5 s after which uvicorn closes an idle connection.
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=3)
+MAY_PASS = frozenset({408, 429})  # the only refusals that ask to be tried again
+NO_ROOM = 507  # a decision, not a failure: the next sweep is further away than any patience
+_S3_ERROR = re.compile(r"<Code>([^<]+)</Code>(?:\s*<Message>([^<]*)</Message>)?")
+
+
+class _WithoutSignatures(logging.Filter):
+    """httpx logs each URL; a presigned one is a credential."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(
+                part.copy_with(query=None)
+                if isinstance(part, httpx.URL) and b"ignature=" in part.query
+                else part
+                for part in record.args
+            )
+        return True
+
+
+logging.getLogger("httpx").addFilter(_WithoutSignatures())
+
+
+def new_client() -> httpx.Client:
+    """A client for many threads. It sends no token unless a request says so."""
+    return httpx.Client(timeout=TIMEOUT, limits=LIMITS, headers={"User-Agent": "lastgood-runner"})
+
+
+def put_bytes(
+    client: httpx.Client,
+    url: str,
+    headers: Mapping[str, str],
+    size_bytes: int,
+    chunks: Iterable[Any],
+) -> httpx.Response:
+    """One PUT of `size_bytes` as they come. Raises Transient, or the error of the answer."""
+    announced = {**headers, "Content-Length": str(size_bytes)}
+    with transport_failures(url):
+        response = client.put(url, headers=announced, content=chunks)
+    raise_problem(response)
+    return response
+
+
+@contextmanager
+def get_bytes(
+    client: httpx.Client, url: str, headers: Mapping[str, str]
+) -> Iterator[httpx.Response]:
+    """One GET whose body is read by the caller. Raises Transient, or the error of the answer."""
+    with transport_failures(url), client.stream("GET", url, headers=dict(headers)) as response:
+        if not response.is_success:
+            response.read()
+            raise_problem(response)
+        yield response
+
+
+@contextmanager
+def transport_failures(url: str) -> Iterator[None]:
+    """Turn failures of the connection into Transient."""
+    try:
+        yield
+    except httpx.TransportError as failure:
+        reason = f"{type(failure).__name__}: {failure}"
+        raise Transient(Unreachable(where=shown_url(url), reason=reason)) from failure
+
+
+def raise_problem(response: httpx.Response) -> None:
+    """Raise what any answer but a success means: Transient where trying again may help."""
+    if response.is_success:
+        return
+    error = _error_of(response)
+    status = response.status_code
+    if status in MAY_PASS or (status >= 500 and status != NO_ROOM):
+        raise Transient(error, retry_after(response))
+    raise error
+
+
+def _error_of(response: httpx.Response) -> LastgoodError:
+    where = shown_url(str(response.url))
+    if "json" in response.headers.get("Content-Type", ""):
+        return problem_of(response.json(), response.status_code, where)
+    found = _S3_ERROR.search(response.text)
+    document = (
+        {"type": found[1], "detail": found[2] or found[1]} if found else response.text or "nothing"
+    )
+    return problem_of(document, response.status_code, where)
+
+
+def retry_after(response: httpx.Response) -> timedelta | None:
+    """The Retry-After of an answer, in either of its forms."""
+    text = response.headers.get("Retry-After", "")
+    if text.isdecimal():
+        return timedelta(seconds=int(text))
+    try:
+        until = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(until.astimezone(UTC) - answered_at(response), timedelta(0))
+
+
+def answered_at(response: httpx.Response) -> datetime:
+    """When the server says that it answered: waits are counted by its clock, not by ours."""
+    try:
+        return email.utils.parsedate_to_datetime(response.headers["Date"]).astimezone(UTC)
+    except (KeyError, ValueError):
+        return datetime.now(UTC)
+
+
+def shown_url(url: str) -> str:
+    """The URL without its query, which may be a signature."""
+    return url.partition("?")[0]

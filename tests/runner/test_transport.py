@@ -1,0 +1,69 @@
+"""What goes over the wire carries no token where it should not."""
+
+from __future__ import annotations
+
+import logging
+
+import httpx
+import pytest
+
+from lastgood.errors import InvalidInput
+from lastgood.runner import RemoteProblem, Workload
+from lastgood.runner.http import API, Coordinator
+from lastgood.runner.retry import Retry
+from lastgood.runner.transport import get_bytes
+
+
+def coordinator(url: str, client: httpx.Client | None = None) -> Coordinator:
+    return Coordinator.at(url, "key", retry=Retry(), client=client or httpx.Client())
+
+
+def answering(status: int, text: str, content_type: str = "text/html") -> httpx.Client:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, text=text, headers={"Content-Type": content_type})
+
+    return httpx.Client(transport=httpx.MockTransport(answer))
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.7:8080", "http://lastgood.example", "ftp://x", "x"])
+def test_no_token_goes_to_another_machine_in_the_clear(url: str) -> None:
+    with pytest.raises(InvalidInput, match="url"):
+        Workload(url, "key", workload="mlp", stage="pretrain")
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("https://c.example", "https://c.example/lastgood"),
+        ("https://c.example/lastgood/", "https://c.example/lastgood"),
+        ("https://c.example/airflow/lastgood", "https://c.example/airflow/lastgood"),
+        ("http://localhost:80", "http://localhost:80/lastgood"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1/lastgood"),
+        ("http://[::1]:1", "http://[::1]:1/lastgood"),
+    ],
+)
+def test_urls_of_the_coordinator_are_below_where_it_answers(url: str, base: str) -> None:
+    assert coordinator(url).absolute(f"{API}/objects/a/b?part=1") == (
+        f"{base}/v1/runner/objects/a/b?part=1"
+    )
+    assert coordinator(url).absolute("https://s3.example/k?x=/lastgood/") == (
+        "https://s3.example/k?x=/lastgood/"
+    )
+
+
+@pytest.mark.parametrize(("status", "text"), [(200, "<html>Sign in</html>"), (302, "moved")])
+def test_an_answer_of_something_else_is_named(status: int, text: str) -> None:
+    asked = coordinator("https://c.example", answering(status, text))
+
+    with pytest.raises(RemoteProblem, match=rf"https://c\.example.* answered {status}.*{text}"):
+        asked.ask("GET", "generations")
+
+
+def test_signatures_of_presigned_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    with get_bytes(answering(200, "bytes"), "https://s3/b/k?X-Amz-Signature=secret", {}) as answer:
+        assert answer.read() == b"bytes"
+
+    assert "https://s3/b/k" in caplog.text
+    assert "secret" not in caplog.text
