@@ -120,20 +120,26 @@ class FileUploads:
         left anywhere."""
         path = path_of(self._tree.store, key)
         with self._open(key, upload_id) as (folder, begun), folder.lock(exclusive=True):
-            if folder.is_aborted():
+            if folder.is_over():
                 raise UploadGone(store=self._tree.store, upload=upload_id, key=key)
-            with suppress(FileNotFoundError), _closing(folder.open_data()) as data:
-                held = folder.parts()
-                if not self._is_published(path, data):
-                    self._check_whole(begun, held, parts, os.fstat(data).st_size)
-                    folder.revoke_writers()
-                    os.fsync(data)
-                    if not self._tree.link_new(folder.fd, DATA, path):
-                        raise KeyExists(store=self._tree.store, key=key)
-                if begun.is_whole(held):
-                    attest(self._tree, key, os.fstat(data), held)
+            if folder.stat(DATA) is not None:
+                self._publish(folder, begun, path, parts)
             folder.empty()
         self._remove_folder(upload_id)
+
+    def _publish(
+        self, folder: UploadFolder, begun: Begun, path: Path, parts: Sequence[Part]
+    ) -> None:
+        held = folder.parts()
+        with _closing(folder.open_data()) as data:
+            if not self._is_published(path, data):
+                self._check_whole(begun, held, parts, os.fstat(data).st_size)
+                folder.revoke_writers()
+                os.fsync(data)
+                if not self._tree.link_new(folder.fd, DATA, path):
+                    raise KeyExists(store=self._tree.store, key=begun.key)
+            if begun.is_whole(held):
+                attest(self._tree, begun.key, os.fstat(data), held)
 
     def _check_whole(
         self, begun: Begun, held: tuple[Part, ...], asked: Sequence[Part], data_bytes: int
@@ -171,7 +177,7 @@ class FileUploads:
                 begun = folder.begun()
                 if begun is not None and begun.key != key:
                     return Outcome.ABSENT
-                if folder.is_finished():
+                if folder.is_empty():
                     return Outcome.ABSENT
                 folder.mark_aborted()
                 folder.empty()

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from queue import SimpleQueue
+from queue import Queue
 from typing import BinaryIO
 
 from lastgood.stores.base import ForeignEntry, Key, KeyMissing, Part, Store, StoredObject
@@ -104,7 +104,8 @@ def verify_as_completed(
     """
     todo = iter(sorted(expected, key=lambda one: one.size_bytes, reverse=True))
     count = max(1, min(len(expected), threads or cores()))
-    results: SimpleQueue[VerifiedObject | BaseException | None] = SimpleQueue()
+    # Bounded: verdicts that nobody takes hold the threads up, and do not pile up.
+    results: Queue[VerifiedObject | BaseException | None] = Queue(2 * count)
     take = threading.Lock()
     stop = threading.Event()
 
@@ -126,8 +127,8 @@ def verify_as_completed(
     workers = [threading.Thread(target=work, name=f"verify-{n}", daemon=True) for n in range(count)]
     for worker in workers:
         worker.start()
+    running = count
     try:
-        running = count
         while running:
             result = results.get()
             if result is None:
@@ -138,6 +139,8 @@ def verify_as_completed(
                 yield result
     finally:
         stop.set()
+        while running:
+            running -= results.get() is None
         for worker in workers:
             worker.join()
 

@@ -99,11 +99,12 @@ class UploadFolder:
             datetime.fromisoformat(record["initiated_at"]),
         )
 
-    def is_aborted(self) -> bool:
-        return self.stat(ABORTED) is not None
+    def is_over(self) -> bool:
+        """Whether an abort began, or a completion or an abort came to its end; needs the lock."""
+        return self.stat(RECORD) is None or self.stat(ABORTED) is not None
 
-    def is_finished(self) -> bool:
-        """Whether it is empty: completed or aborted to the end, and about to be removed."""
+    def is_empty(self) -> bool:
+        """Whether a completion or an abort came to its end, and is about to remove the folder."""
         return not os.listdir(self.fd)
 
     def mark_aborted(self) -> None:
@@ -140,7 +141,7 @@ class UploadFolder:
         """Take the right to write a part from whoever has it. UploadGone if it is too late."""
         name = b"%05d.writer" % number
         with self.lock(exclusive=True):
-            if self.stat(RECORD) is None or self.is_aborted() or os.fstat(data).st_nlink > 1:
+            if self.is_over() or os.fstat(data).st_nlink > 1:
                 raise self._gone(begun.key)
             with suppress(FileNotFoundError):
                 os.unlink(_part_record(number), dir_fd=self.fd)
