@@ -98,14 +98,19 @@ class Prepared:
         if row is not None:
             return int(str(row[0]))
         row = self.owner.execute(
-            "INSERT INTO stages (project, workload, stage, kind, class, generation, last_event)"
-            " VALUES (%s, %s, %s, 'checkpointed', 'default', 1, 9) RETURNING stage_id",
+            "INSERT INTO stages (project, workload, stage, kind, class, generation, last_event,"
+            " last_recorded_at) VALUES (%s, %s, %s, 'checkpointed', 'default', 1, 9,"
+            " catalog_clock() - interval '2 hours') RETURNING stage_id",
             (project, workload, stage),
         ).fetchone()
         assert row is not None
         self.owner.execute(
             "INSERT INTO generations VALUES (%s, 1, %s, 'k', 'job-1', false, NULL, NULL, NULL,"
             " catalog_clock())",
+            (row[0], project),
+        )
+        self.owner.execute(
+            "INSERT INTO generation_leases VALUES (%s, 1, %s, catalog_clock() + interval '1 hour')",
             (row[0], project),
         )
         name = StageId.of(project, workload, stage)
@@ -187,6 +192,12 @@ class Prepared:
         ).fetchone()  # fmt: skip
         assert row is not None
         checkpoint_id = int(str(row[0]))
+        self.owner.execute(
+            "INSERT INTO latest_pointers VALUES (%s, %s, 1, %s, %s, catalog_clock())"
+            " ON CONFLICT (stage_id) DO UPDATE SET generation = 1, sequence = excluded.sequence,"
+            " checkpoint_id = excluded.checkpoint_id",
+            (stage_id, project, number, checkpoint_id),
+        )
         control_bytes = len(body) + len(marker)
         row = self.owner.execute(
             """

@@ -1,0 +1,171 @@
+"""The pages show what the catalog has, link relatively, and change it by small forms."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lastgood.flows import reconcile
+from tests.retention.world import World
+
+PAGES = [
+    "",
+    "reports",
+    "reports/1",
+    "checkpoints",
+    "checkpoints/vision/gpt/pretrain",
+    "why/vision/gpt/pretrain/1.4",
+    "holds",
+    "quarantine",
+    "uploads",
+    "findings",
+]
+
+
+@pytest.fixture
+def lived_in(world: World, tmp_path: Path) -> World:
+    """A project in which everything has happened that a page shows."""
+    for sequence in (1, 2, 3, 4):
+        world.commit(sequence, metrics={"loss": 1 / 3})
+    world.mark()
+    world.sweep()
+    world.prepare(7, {"a": b"1"})
+    (tmp_path / "store" / "<b>stray&").write_bytes(b"12345")
+    end = world.now()
+    reconcile.run(
+        world.catalog,
+        world.stores,
+        "vision",
+        window=(end - timedelta(days=1), end),
+        report_dir=tmp_path / "reports",
+        actor="dag:test",
+    )
+    return world
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_links_relatively_and_runs_no_script(
+    browser: httpx.Client, lived_in: World, path: str
+) -> None:
+    answer = browser.get(f"/pages/{path}")
+
+    assert answer.status_code == 200, answer.text
+    links = re.findall(r'(?:href|src|action)="([^"]*)"', answer.text)
+    assert [link for link in links if link.startswith(("/", "http"))] == []
+    assert "<script" not in answer.text
+    assert "<b>stray" not in answer.text
+    for link in {one for one in links if one and not one.startswith(("#", "data:", "?"))}:
+        found = browser.get(str(answer.url.join(link)))
+        is_form = link.endswith(("release", "undo", "explain", "assign"))
+        assert found.status_code == (405 if is_form else 200), link
+
+
+def test_the_page_of_a_stage_tells_roles_states_and_verdicts(
+    browser: httpx.Client, lived_in: World
+) -> None:
+    page = browser.get("/pages/checkpoints/vision/gpt/pretrain").text
+
+    assert page.count(">quarantined<") == 2
+    assert page.count(">hot<") == 2
+    assert "leaves: hot" in page or "leaves: none" in page
+    assert "0.333333" in page
+
+
+def test_a_hold_by_form_stands_and_says_so(browser: httpx.Client, lived_in: World) -> None:
+    form = {
+        "checkpoint": "vision/gpt/pretrain/1.1",
+        "kind": "incident",
+        "reason": "look <closely>",
+        "expires_on": "2031-05-06",
+    }
+
+    answer = browser.post("/pages/holds", data=form)
+    page = browser.get(str(answer.url.join(answer.headers["location"])))
+
+    assert answer.status_code == 303
+    assert "The hold stands." in page.text
+    assert "look &lt;closely&gt;" in page.text
+    assert "2031-05-06 23:59:59" in page.text
+    assert lived_in.row("SELECT placed_by, owner FROM lastgood.holds") == ("operator:ann", "ann")
+
+
+def test_quarantine_is_undone_by_form(browser: httpx.Client, lived_in: World) -> None:
+    form = {"checkpoint": "vision/gpt/pretrain/1.1", "because": "needed"}
+
+    answer = browser.post("/pages/quarantine/undo", data=form)
+
+    assert answer.status_code == 303
+    assert lived_in.row("SELECT state FROM lastgood.copies ORDER BY copy_id LIMIT 1") == (
+        "present",
+    )
+
+
+def test_a_finding_is_explained_and_assigned_by_form(
+    browser: httpx.Client, lived_in: World
+) -> None:
+    finding = re.findall(r'name="finding" value="([^"]*)"', browser.get("/pages/findings").text)[0]
+
+    assigned = browser.post(
+        "/pages/findings/assign",
+        data={"finding": finding, "owner": "bob", "deadline": "2031-01-01"},
+    )
+    explained = browser.post(
+        "/pages/findings/explain", data={"finding": finding, "reason": "a probe"}
+    )
+    page = browser.get("/pages/findings").text
+
+    assert (assigned.status_code, explained.status_code) == (303, 303)
+    assert "bob" in page
+    assert "a probe" in page
+
+
+def test_a_hold_is_released_by_form(browser: httpx.Client, lived_in: World) -> None:
+    form = {"checkpoint": "vision/gpt/pretrain/1.4", "kind": "research", "reason": "r"}
+    browser.post("/pages/holds", data=form)
+    hold = re.findall(r'name="hold" value="([^"]*)"', browser.get("/pages/holds").text)[0]
+
+    answer = browser.post(
+        "/pages/holds/release", data={"project": "vision", "hold": hold, "because": "done"}
+    )
+
+    assert answer.status_code == 303
+    assert "No hold stands." in browser.get("/pages/holds").text
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "status", "says"),
+    [
+        ("holds", {"checkpoint": "nonsense", "kind": "incident", "reason": "r"}, 422, "nonsense"),
+        ("holds", {"kind": "incident"}, 422, "checkpoint"),
+        (
+            "quarantine/undo",
+            {"checkpoint": "vision/gpt/pretrain/1.4", "because": "x"},
+            409,
+            "present",
+        ),
+        (
+            "quarantine/undo",
+            {"checkpoint": "vision/gpt/pretrain/9.9", "because": "x"},
+            404,
+            "no checkpoint",
+        ),
+    ],
+)
+def test_a_refused_change_is_a_page_that_says_why(
+    browser: httpx.Client,
+    lived_in: World,
+    path: str,
+    form: dict[str, str],
+    status: int,
+    says: str,
+) -> None:
+    answer = browser.post(f"/pages/{path}", data=form)
+
+    assert answer.status_code == status
+    assert "text/html" in answer.headers["content-type"]
+    assert says in answer.text
+    assert "Back to the overview" in answer.text
