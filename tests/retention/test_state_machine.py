@@ -1,0 +1,349 @@
+"""Commits, holds, readers, receipts, marks, sweeps, crashes and time in any order, against a small
+model of what must always hold."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from lastgood import errors
+from lastgood.catalog import receipts, tombstones
+from lastgood.catalog.copies import Copy, State
+from lastgood.catalog.holds import NewHold, Selector
+from lastgood.catalog.readers import ReaderLease
+from lastgood.faults import SWEEP_POINTS
+from lastgood.flows import deletion, hold, quarantine, read, release, sweep
+from lastgood.stack.postgres import EmbeddedPostgres
+from lastgood.stores.base import Prefix
+from tests.conftest import APP_ROLE, OWNER_ROLE
+from tests.retention.world import PROJECT, World, opened
+
+STAGES = ("pretrain", "sft")
+READER_TTL = timedelta(hours=1)
+MARK_MAX_AGE = timedelta(hours=2)
+TAKEN = (State.QUARANTINED, State.DELETING, State.DELETED)
+
+
+class Crash(Exception):
+    """The process died here."""
+
+
+@dataclass
+class Known:
+    """What the model knows of one copy."""
+
+    copy: Copy
+    verdict: str | None = None
+    holds: set[UUID] = field(default_factory=set)
+    readers: dict[UUID, datetime] = field(default_factory=dict)
+    needed_by: list[int] = field(default_factory=list)
+    needs: list[int] = field(default_factory=list)
+
+
+class Retention(RuleBasedStateMachine):
+    """The system beside its model."""
+
+    copies = Bundle("copies")
+    placed = Bundle("placed")
+    leases = Bundle("leases")
+
+    def __init__(self, server: EmbeddedPostgres, template: str) -> None:
+        super().__init__()
+        self.cleaning = ExitStack()
+        name = f"machine_{secrets.token_hex(6)}"
+        server.create_database(name, template=template, owner=OWNER_ROLE)
+        self.cleaning.callback(server.drop_database, name)
+        root = Path(self.cleaning.enter_context(tempfile.TemporaryDirectory()))
+        app, owner = server.dsn(name, APP_ROLE), server.dsn(name, OWNER_ROLE)
+        self.world: World = self.cleaning.enter_context(opened(app, owner, root / "store"))
+        self.known: dict[int, Known] = {}
+        self.sequence = dict.fromkeys(STAGES, 0)
+        self.generation = dict.fromkeys(STAGES, 1)
+        self.writing: dict[str, tuple[datetime, tuple[int, int] | None]] = {}
+        self.selectors: list[tuple[UUID, str]] = []
+        self.marked_at: datetime | None = None
+        self.crashed = False
+
+    def teardown(self) -> None:
+        self.cleaning.close()
+
+    @initialize(target=copies, data=st.data())
+    def begin(self, data: st.DataObject) -> Any:
+        for stage in STAGES:
+            self._acquire(stage, None)
+        made = [self._commit(stage, True, data) for stage in STAGES for _ in range(4)]
+        self.let_the_scheduler_run(1)
+        return multiple(*made)
+
+    def _acquire(self, stage: str, resumed_from: tuple[int, int] | None) -> None:
+        self.world.generation(
+            self.generation[stage], stage=stage, resumed_from=resumed_from, lease=READER_TTL
+        )
+        self.writing[stage] = (self.world.now() + READER_TTL, resumed_from)
+
+    # --- what training does ---
+
+    @rule(
+        target=copies,
+        stage=st.sampled_from(STAGES),
+        passes=st.lists(st.sampled_from([True, True, True, False]), min_size=2, max_size=5),
+        data=st.data(),
+    )
+    def train(self, stage: str, passes: list[bool], data: st.DataObject) -> Any:
+        return multiple(*[self._commit(stage, each, data) for each in passes])
+
+    def _commit(self, stage: str, passes: bool, data: st.DataObject) -> Copy:
+        present = [each for each in self.known.values() if self._state(each) is State.PRESENT]
+        needed = data.draw(st.lists(st.sampled_from(present), max_size=1)) if present else []
+        needed = needed if data.draw(st.integers(0, 3)) == 3 else []
+        self.sequence[stage] += 1
+        made = self.world.commit(
+            self.sequence[stage],
+            generation=self.generation[stage],
+            stage=stage,
+            depends_on=[each.copy for each in needed],
+            receipt="pass" if passes else None,
+        )
+        self.known[made.copy_id] = Known(made, "pass" if passes else None)
+        for each in needed:
+            each.needed_by.append(made.copy_id)
+        for hold_id, held_stage in self.selectors:
+            if held_stage == stage:
+                self.known[made.copy_id].holds.add(hold_id)
+        return made
+
+    @rule(stage=st.sampled_from(STAGES), data=st.data())
+    def replace_the_writer(self, stage: str, data: st.DataObject) -> None:
+        present = [
+            each.copy.checkpoint.position
+            for each in self.known.values()
+            if each.copy.checkpoint.stage == stage and self._state(each) is State.PRESENT
+        ]
+        origin = data.draw(st.sampled_from(present)) if present else None
+        self.generation[stage] += 1
+        self._acquire(stage, origin)
+
+    @rule(copy=copies, verdict=st.sampled_from(["pass", "pass", "fail", "inconclusive"]))
+    def validate(self, copy: Copy, verdict: Any) -> None:
+        if self.world.copy(copy).state is State.PRESENT:
+            self.world.receipt(copy, verdict)
+            if verdict != "inconclusive":
+                self.known[copy.copy_id].verdict = verdict
+
+    # --- what people do ---
+
+    @rule(target=placed, copy=copies)
+    def hold_one(self, copy: Copy) -> tuple[UUID, str | None]:
+        gone = self.world.copy(copy).state in (State.DELETING, State.DELETED)
+        new = NewHold("incident", "oncall", "why", "operator:ann")
+        try:
+            done = hold.place(self.world.catalog, self.world.stores, PROJECT, new, copy.checkpoint)
+        except errors.CopyGone:
+            assert gone
+            return UUID(int=0), None
+        assert not gone
+        self.known[copy.copy_id].holds.add(done.hold_id)
+        return done.hold_id, None
+
+    @rule(target=placed, stage=st.sampled_from(STAGES))
+    def hold_a_stage(self, stage: str) -> tuple[UUID, str | None]:
+        new = NewHold("legal", "counsel", "why", "operator:ann", selector=Selector(stage=stage))
+        done = hold.place(self.world.catalog, self.world.stores, PROJECT, new)
+        for each in self.known.values():
+            kept = self._state(each) in (State.PRESENT, State.QUARANTINED)
+            if each.copy.checkpoint.stage == stage and kept:
+                each.holds.add(done.hold_id)
+                assert self._state(each) is State.PRESENT
+        self.selectors.append((done.hold_id, stage))
+        return done.hold_id, stage
+
+    @rule(held=consumes(placed))
+    def release_hold(self, held: tuple[UUID, str | None]) -> None:
+        hold_id, _ = held
+        if hold_id.int == 0:
+            return
+        release.release(
+            self.world.catalog, self.world.stores, PROJECT, hold_id, because="x", actor="operator:a"
+        )
+        self.selectors = [each for each in self.selectors if each[0] != hold_id]
+        for each in self.known.values():
+            each.holds.discard(hold_id)
+
+    @rule(target=leases, copy=copies)
+    def read_one(self, copy: Copy) -> ReaderLease | None:
+        state = self.world.copy(copy).state
+        known = self.known[copy.copy_id]
+        name = self.world.stage_name(copy.checkpoint.stage)
+        try:
+            lease = read.acquire_reader(
+                self.world.catalog, name, copy.checkpoint, reader="eval", ttl=READER_TTL
+            ).lease
+        except (errors.CopyState, errors.NotFound):
+            assert state is not State.PRESENT or known.verdict == "fail"
+            return None
+        assert state is State.PRESENT
+        known.readers[lease.lease_id] = lease.expires_at
+        return lease
+
+    @rule(lease=consumes(leases))
+    def end_reading(self, lease: ReaderLease | None) -> None:
+        if lease is not None:
+            read.end_reader(self.world.catalog, lease)
+            self.known[lease.copy_id].readers.pop(lease.lease_id, None)
+
+    @rule(copy=copies)
+    def undo(self, copy: Copy) -> None:
+        state = self.world.copy(copy).state
+        try:
+            quarantine.undo(
+                self.world.catalog,
+                self.world.stores,
+                copy.checkpoint,
+                because="x",
+                actor="operator:ann",
+            )
+        except errors.CopyState:
+            assert state is not State.QUARANTINED
+            return
+        assert state is State.QUARANTINED
+
+    @rule(minutes=st.sampled_from([20, 61, 150]))
+    def wait(self, minutes: int) -> None:
+        self.world.advance(timedelta(minutes=minutes))
+
+    # --- what the scheduler does ---
+
+    def mark(self) -> None:
+        self.world.mark()
+        self.marked_at = self.world.now()
+
+    @rule(minutes=st.sampled_from([1, 20, 61]))
+    def let_the_scheduler_run(self, minutes: int) -> None:
+        self.wait(minutes)
+        self.mark()
+        self.sweep()
+
+    @precondition(lambda self: self.marked_at is not None)
+    @rule()
+    def sweep(self) -> None:
+        self._sweep()
+        if not self.crashed:
+            self._require_stores_follow()
+
+    @rule(at=st.sampled_from(SWEEP_POINTS))
+    def mark_sweep_and_crash(self, at: str) -> None:
+        def die(name: str) -> None:
+            if name == at:
+                raise Crash(name)
+
+        self.mark()
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (sweep, quarantine, deletion):
+                patch.setattr(module, "point", die)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        before = {copy_id: self._state(each) for copy_id, each in self.known.items()}
+        self.crashed = False
+        try:
+            told = self.world.sweep()
+            assert told["failed"] == {}
+        except Crash:
+            self.crashed = True
+        except errors.MarkNotSweepable:
+            assert self.marked_at is not None
+            assert self.world.now() - self.marked_at > MARK_MAX_AGE - timedelta(minutes=1)
+            return
+        now = self.world.now()
+        for copy_id, each in self.known.items():
+            after = self._state(each)
+            if after in TAKEN and before[copy_id] not in (after, State.DELETING):
+                self._require_free(each, now)
+
+    # --- the model's judgement ---
+
+    def _state(self, each: Known) -> State:
+        return self.world.copy(each.copy).state
+
+    def _require_free(self, each: Known, now: datetime) -> None:
+        position = each.copy.checkpoint.position
+        stage = each.copy.checkpoint.stage
+        assert not each.holds
+        assert all(end <= now for end in each.readers.values())
+        lease_end, origin = self.writing[stage]
+        assert lease_end <= now or origin != position
+        for copy_id in each.needed_by:
+            assert self._state(self.known[copy_id]) in (State.DELETING, State.DELETED)
+        assert any(
+            other.copy.checkpoint.position > position
+            and other.verdict == "pass"
+            and self._state(other) is State.PRESENT
+            for other in self.known.values()
+            if other.copy.checkpoint.stage == stage
+        )
+
+    def _require_stores_follow(self) -> None:
+        for each in self.known.values():
+            keys = self.world.keys(each.copy)
+            match self._state(each):
+                case State.PRESENT:
+                    assert len(keys) == 3
+                    assert set(keys.values()) == {False}
+                case State.QUARANTINED:
+                    assert len(keys) == 3
+                    assert set(keys.values()) == {True}
+                case _:
+                    assert keys == {}
+        listed = sum(one.size_bytes for one in self.world.store.list(Prefix("checkpoints/")))
+        assert self.world.row("SELECT committed_bytes FROM lastgood.capacity_counters") == (listed,)
+
+    @invariant()
+    def nothing_that_is_kept_has_lost_a_byte(self) -> None:
+        for each in self.known.values():
+            if self._state(each) in (State.PRESENT, State.QUARANTINED):
+                assert len(self.world.keys(each.copy)) == 3
+
+    @invariant()
+    def every_chain_is_whole(self) -> None:
+        stages = {each.copy.stage_id for each in self.known.values()}
+        with self.world.catalog.transaction() as tx:
+            for stage_id in stages:
+                assert not tombstones.broken_links(tombstones.of_stage(tx, PROJECT, stage_id))
+                assert not receipts.broken_links(receipts.of_stage(tx, PROJECT, stage_id))
+
+
+@pytest.mark.slow
+def test_in_any_order_nothing_kept_is_lost(
+    postgres: EmbeddedPostgres, template_catalog: str
+) -> None:
+    run_state_machine_as_test(
+        lambda: Retention(postgres, template_catalog),
+        settings=settings(
+            max_examples=12,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )
