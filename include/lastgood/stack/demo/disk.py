@@ -1,0 +1,35 @@
+"""The demo's store as the operating system sees it, without the library that is being shown."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+_UPLOADS, _QUARANTINE = ".uploads", ".quarantine"
+
+
+def bytes_below(folder: Path) -> int:
+    """The sizes of all regular files below a folder, a file of many names once."""
+    seen: dict[tuple[int, int], int] = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            status = os.lstat(os.path.join(parent, name))
+            if stat.S_ISREG(status.st_mode):
+                seen[status.st_dev, status.st_ino] = status.st_size
+    return sum(seen.values())
+
+
+def bytes_of_attempt(root: Path, prefix: str, attempt: str) -> int:
+    """What one attempt has in the store: its objects, hidden ones too, and its pending uploads."""
+    published = sum(bytes_below(place / prefix) for place in (root, root / _QUARANTINE))
+    pending = sum(
+        bytes_below(folder)
+        for folder in (root / _UPLOADS).iterdir()
+        if folder.is_dir() and _names(folder / "upload.json", attempt)
+    )
+    return published + pending
+
+
+def _names(record: Path, attempt: str) -> bool:
+    return record.is_file() and attempt in record.read_text()
