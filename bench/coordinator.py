@@ -264,7 +264,7 @@ def throughput(works: list[Callable[[], object]], seconds: float) -> float:
 
 
 def fsync_seconds(folder: Path) -> float:
-    """What making one small file durable takes here; a save does so for each file and a few more."""
+    """What making one small file durable takes; a save does so for each file and a few more."""
     taken = []
     for number in range(50):
         with (folder / f"probe-{number}").open("wb") as file:

@@ -281,6 +281,28 @@ class TestRoom:
         with catalog.transaction() as tx:
             assert len(tx.execute("SELECT 1 FROM attempts").fetchall()) == 1
 
+    def test_above_hard_an_attempt_goes_to_the_approved_spill_store(
+        self, api: Api, catalog: Catalog, tmp_path: Path
+    ) -> None:
+        from lastgood.flows.apply import apply
+        from tests.coordinator.conftest import write_config
+
+        spill = CONFIG["stores/local.yaml"].replace("local", "spill")
+        policy = CONFIG["policies/small.yaml"] + "capacity: {hard: 1000B, spill_store: spill}\n"
+        policy = policy.replace("hard: 1000B", "soft: 500B, hard: 1000B")
+        changed = {**CONFIG, "stores/spill.yaml": spill, "policies/small.yaml": policy}
+        apply(catalog, write_config(tmp_path / "config", changed), actor="operator:test")
+
+        writer = api.writer()
+        assert writer.upload(1, {"a": bytes(600)}).answer["store"] == "local"
+        spilled = writer.upload(2, {"a": bytes(600)})
+        assert spilled.answer["store"] == "spill"
+        refused(writer.prepare(3, {"a": bytes(600)}), 507, "no-room")
+        ok(writer.commit(spilled.attempt, spilled.manifest))
+        reading = ok(api.reader(), 201)
+        got = api.client.get(reading["objects"][0]["url"], headers=bearer(reading["token"]))
+        assert got.content == bytes(600)
+
     def test_what_was_committed_takes_room_instead(self, api: Api, catalog: Catalog) -> None:
         writer = api.writer()
         writer.save(1, {"a": bytes(400)})

@@ -99,6 +99,12 @@ def test_the_configuration_of_the_checkout_is_good(catalog: Catalog) -> None:
         ("projects/vision.yaml", PROJECT.replace("store: local", "store: nowhere"), 3, "store"),
         ("projects/vision.yaml", PROJECT.replace("small", "absent"), 4, "policy"),
         ("policies/small.yaml", POLICY.replace("2", "none"), 3, "roles.hot.count"),
+        (
+            "policies/small.yaml",
+            POLICY + "capacity:\n  spill_store: nowhere\n",
+            5,
+            "capacity.spill_store",
+        ),
         ("policies/small.yaml", "name: [", 1, "-"),
         ("policies/small.yaml", "- a list", 1, "-"),
     ],

@@ -74,7 +74,6 @@ def acquire(catalog: Catalog, stores: Stores, request: AcquireRequest) -> Acquir
     FreshStartRefused if commits exist and none can be resumed; RestoreBlocked.
     """
     with catalog.transaction() as tx:
-        policy = policy_of(tx, request.stage.project)
         stage = stages.open_locked(
             tx,
             request.stage,
@@ -82,7 +81,7 @@ def acquire(catalog: Catalog, stores: Stores, request: AcquireRequest) -> Acquir
             workload_class=request.workload_class,
             actor=f"runner:{request.holder}",
         )
-        lease = policy.leases.generation
+        lease = policy_of(tx, stage.project).leases.generation
         known = generations.by_idempotency_key(tx, stage, request.idempotency_key)
         if known is not None:
             generation, found = _again(tx, stage, known, request)

@@ -34,7 +34,8 @@ def read_configuration(folder: Path) -> Configuration:
         document.value["name"]: _store(document) for document in read_folder(folder / "stores")
     }
     policies = {
-        document.value["name"]: _policy(document) for document in read_folder(folder / "policies")
+        document.value["name"]: _policy(document, stores)
+        for document in read_folder(folder / "policies")
     }
     projects = []
     for document in read_folder(folder / "projects"):
@@ -93,8 +94,12 @@ def _project(document: ConfigDocument) -> Project:
     )
 
 
-def _policy(document: ConfigDocument) -> Policy:
+def _policy(document: ConfigDocument, stores: Mapping[str, StoreRow]) -> Policy:
     try:
-        return Policy.parse(document.value, where=document.file.name)
+        policy = Policy.parse(document.value, where=document.file.name)
     except InvalidPolicy as error:
         raise document.refuse(error.facts["where"], error.facts["reason"]) from None
+    spill = policy.capacity.spill_store
+    if spill is not None and spill not in stores:
+        raise document.refuse("capacity.spill_store", f"stores/{spill}.yaml is not there")
+    return policy

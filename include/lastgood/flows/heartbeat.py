@@ -28,8 +28,8 @@ def beat(catalog: Catalog, writer: Writer, attempt_id: UUID | None) -> Beat:
     """Renew a generation's lease and that of one of its attempts. Raises FencedGeneration,
     LeaseExpired, NotFound, or AttemptState for an attempt that was given up."""
     with catalog.transaction() as tx:
-        policy = policy_of(tx, writer.project)
         stage = stages.locked(tx, writer.project, writer.stage_id)
+        policy = policy_of(tx, writer.project)
         generation = generations.require_writing(tx, stage, writer)
         expires_at = generations.renew(tx, generation, policy.leases.generation)
         lease = None if attempt_id is None else _renew_attempt(tx, writer, attempt_id, policy)
@@ -39,10 +39,11 @@ def beat(catalog: Catalog, writer: Writer, attempt_id: UUID | None) -> Beat:
 def _renew_attempt(
     tx: Transaction, writer: Writer, attempt_id: UUID, policy: Policy
 ) -> datetime | None:
-    locks.attempt(tx, attempt_id)
     attempt = attempts.get(tx, writer.project, attempt_id)
     if (attempt.stage_id, attempt.generation) != (writer.stage_id, writer.generation):
         raise NotFound(what="attempt", name=str(attempt_id))
+    locks.attempt(tx, attempt_id)
+    attempt = attempts.get(tx, writer.project, attempt_id)
     if attempt.state in (State.SEALED, State.COMMITTED):
         return None
     attempts.require(attempt, State.OPEN, action="renewing its lease")

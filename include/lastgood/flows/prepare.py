@@ -86,11 +86,12 @@ def prepare(
             where="$.objects", reason=f"{len(request.objects)} objects; give 1 to {OBJECTS_LIMIT}"
         )
     with catalog.transaction() as tx:
-        policy = policy_of(tx, writer.project)
-        names = [projects.get(tx, writer.project).store, policy.capacity.spill_store]
+        spill_store = policy_of(tx, writer.project).capacity.spill_store
+        names = [projects.get(tx, writer.project).store, spill_store]
     candidates = [stores[name] for name in names if name is not None]
     with catalog.transaction() as tx:
         stage = stages.locked(tx, writer.project, writer.stage_id)
+        policy = policy_of(tx, writer.project)
         generation = generations.require_writing(tx, stage, writer)
         generations.renew(tx, generation, policy.leases.generation)
         attempt = attempts.by_idempotency_key(

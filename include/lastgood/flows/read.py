@@ -89,9 +89,9 @@ def acquire_reader(
     deletion has begun, CopyState for a copy in quarantine.
     """
     with catalog.transaction() as tx:
-        policy = policy_of(tx, name.project)
         stage = stages.find_locked(tx, name)
         _require_unblocked(stage)
+        policy = policy_of(tx, name.project)
         found = latest_readable(tx, stage) if checkpoint is None else _readable(tx, checkpoint)
         if found.checkpoint is None or found.copy is None:
             raise NotFound(what="checkpoint to read", name=f"{name}: {'; '.join(found.reasons)}")
@@ -110,9 +110,8 @@ def acquire_reader(
 def renew_reader(catalog: Catalog, lease: ReaderLease) -> ReaderLease:
     """Let a lease last anew. Raises LeaseExpired once it ran out or was given back."""
     with catalog.transaction() as tx:
-        policy = policy_of(tx, lease.project)
         stages.locked(tx, lease.project, lease.stage_id)
-        return readers.renew(tx, lease, policy.leases.reader)
+        return readers.renew(tx, lease, policy_of(tx, lease.project).leases.reader)
 
 
 def end_reader(catalog: Catalog, lease: ReaderLease) -> None:

@@ -86,8 +86,8 @@ def grant(
 
 def renew(tx: Transaction, attempt: Attempt, *, with_grant: bool) -> Attempt:
     """Extend an open attempt whose generation may still write, under the stage's lock."""
-    policy = policy_of(tx, attempt.project)
     stage = stages.locked(tx, attempt.project, attempt.stage_id)
+    policy = policy_of(tx, attempt.project)
     generations.require_writing(tx, stage, _writer(attempt))
     locks.attempt(tx, attempt.attempt_id)
     now = attempts.get(tx, attempt.project, attempt.attempt_id)
