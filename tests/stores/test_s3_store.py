@@ -169,6 +169,21 @@ def test_all_versions_are_listed_and_deleted(make: Callable[..., S3Store]) -> No
     assert list(store.list(COPY, versions=True)) == []
 
 
+def test_what_is_refused_stays_hidden(make: Callable[..., S3Store]) -> None:
+    store = make(versioned=True)
+    upload_object(store, KEY, b"hello")
+    store.quarantine(COPY, [])
+    asked = answer_with(
+        store,
+        "DeleteObjects",
+        f"<DeleteResult><Error><Key>{KEY}</Key><Code>AccessDenied</Code></Error></DeleteResult>",
+    )
+    outcomes = list(store.delete(list(store.list(COPY, versions=True))))
+    assert [outcome.outcome for outcome in outcomes] == [Outcome.REFUSED] * 2
+    assert len(asked) == 1
+    assert [one.hidden for one in store.list(COPY)] == [True]
+
+
 def test_a_delete_marker_that_stays_is_told(make: Callable[..., S3Store]) -> None:
     store = make(versioned=True)
     upload_object(store, KEY, b"hello")

@@ -63,19 +63,30 @@ class S3Objects:
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
         """Delete by version, 1,000 at a time. S3 does not tell GONE from ABSENT: it says GONE."""
         for batch in _batches(objects):
-            outcomes = self._delete_batch([(one.key, one.version_id) for one in batch])
-            markers = self._markers_over([one for one in batch if one.hidden])
-            left = {
-                outcome.key: outcome.reason
-                for outcome in self._delete_batch(markers)
-                if outcome.outcome is Outcome.REFUSED
-            }
-            for one, outcome in zip(batch, outcomes, strict=True):
-                if one.hidden and one.key in left:
-                    reason = f"its delete marker: {left[one.key]}"
-                    yield KeyOutcome(one.key, one.version_id, Outcome.REFUSED, reason)
-                else:
-                    yield outcome
+            told = self._delete_together(batch)
+            yield from (told[one.key, one.version_id] for one in batch)
+
+    def _delete_together(
+        self, batch: Sequence[StoredObject]
+    ) -> dict[tuple[Key, str | None], KeyOutcome]:
+        """Versions first, then the markers that hide them: what is refused must not show again."""
+        named = [(one.key, one.version_id) for one in batch if not one.is_delete_marker]
+        told = dict(zip(named, self._delete_batch(named), strict=True))
+        refused = {key for (key, _), one in told.items() if one.outcome is Outcome.REFUSED}
+        markers = [(one.key, one.version_id) for one in batch if one.is_delete_marker]
+        for key, version in markers:
+            reason = "it hides a version that the store refused to delete"
+            told[key, version] = KeyOutcome(key, version, Outcome.REFUSED, reason)
+        markers = [marker for marker in markers if marker[0] not in refused]
+        told.update(zip(markers, self._delete_batch(markers), strict=True))
+        bare = self._markers_over([one for one in batch if one.hidden])
+        left = zip(bare, self._delete_batch(bare), strict=True)
+        stuck = {key: one.reason for (key, _), one in left if one.outcome is Outcome.REFUSED}
+        for key, version in named:
+            if key in stuck:
+                reason = f"its delete marker: {stuck[key]}"
+                told[key, version] = KeyOutcome(key, version, Outcome.REFUSED, reason)
+        return told
 
     def hide(self, prefix: Prefix) -> None:
         """Put a delete marker on every current object; without versions, a tag that tells
