@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 AWAITED = ("sealed", "committed")
 """The kinds of events that some DAG waits for."""
+_SETTLING_LOOKS = 5
+"""Commits come in bursts: a run that begins at the first would leave the others to further runs."""
 
 
 class OutboxTrigger(BaseEventTrigger):
@@ -52,7 +54,7 @@ class OutboxTrigger(BaseEventTrigger):
         catalog = await sync_to_async(_open_catalog, thread_sensitive=False)()
         try:
             while True:
-                events = await sync_to_async(self._look, thread_sensitive=False)(catalog)
+                events = await self._settled(catalog)
                 if events:
                     projects = sorted({event.project for event in events})
                     yield TriggerEvent({"projects": projects, "events": len(events)})
@@ -62,12 +64,29 @@ class OutboxTrigger(BaseEventTrigger):
         finally:
             await sync_to_async(catalog.close, thread_sensitive=False)()
 
+    async def _settled(self, catalog: Catalog) -> list[Undelivered]:
+        """The events that wait, once no more are coming, or after some looks."""
+        events: list[Undelivered] = []
+        for _ in range(_SETTLING_LOOKS):
+            before = len(events)
+            events = await sync_to_async(self._look, thread_sensitive=False)(catalog)
+            if len(events) == before:
+                break
+            await asyncio.sleep(self.poll_seconds)
+        return events
+
     def _look(self, catalog: Catalog) -> list[Undelivered]:
-        from lastgood.catalog import outbox
+        from lastgood.catalog import attempts, outbox
 
         with catalog.transaction() as tx:
             outbox.deliver_others(tx, AWAITED)
-            return outbox.undelivered(tx, self.kinds)
+            events = outbox.undelivered(tx, self.kinds)
+            # Small commits are finished while their client waits: for them nobody is woken. Looked
+            # up after the events, so that whatever they are about is either finished or found.
+            if self.kinds == ("sealed",) and events and not attempts.unfinished(tx):
+                outbox.deliver(tx, events)
+                return []
+            return events
 
 
 def _open_catalog() -> Catalog:
