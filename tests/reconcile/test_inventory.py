@@ -15,7 +15,8 @@ from lastgood.catalog.db import Catalog
 from lastgood.flows import inventory_tally
 from lastgood.flows.inventory import Inventory, ListingUnusable, take
 from lastgood.flows.inventory_accounts import Account
-from lastgood.flows.inventory_merge import SHARED, Cause
+from lastgood.flows.inventory_merge import Cause
+from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.inventory_tally import Difference
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import EVERYTHING, Key, Prefix, StoredObject, StoreError, Usage

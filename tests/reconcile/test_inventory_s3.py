@@ -11,7 +11,8 @@ import boto3
 import pytest
 
 from lastgood.flows.inventory import Inventory, take
-from lastgood.flows.inventory_merge import SHARED, Cause
+from lastgood.flows.inventory_merge import Cause
+from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.quarantine import follow
 from lastgood.rules import layout
 from lastgood.rules.byte_equation import Line

@@ -15,7 +15,7 @@ from lastgood.catalog.db import Catalog
 from lastgood.errors import NotFound
 from lastgood.flows import reconcile
 from lastgood.flows.inventory import ListingUnusable
-from lastgood.flows.inventory_merge import SHARED
+from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.services import stores_of
 from lastgood.stores.base import Prefix
 from lastgood.stores.open import StoreConfig, Stores

@@ -233,7 +233,7 @@ def list_findings(
     json: Json = False,
 ) -> None:
     """Findings by deadline."""
-    from lastgood.flows.inventory_merge import SHARED
+    from lastgood.flows.inventory_owners import SHARED
     from lastgood.flows.report import finding_json
 
     with services() as opened, opened.catalog.transaction() as tx:

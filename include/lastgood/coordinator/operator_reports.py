@@ -19,7 +19,7 @@ from lastgood.coordinator.operator_context import (
     answer,
 )
 from lastgood.coordinator.services import services_of
-from lastgood.flows.inventory_merge import SHARED
+from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.report import finding_json
 from lastgood.reports import html
 

@@ -13,7 +13,8 @@ from datetime import datetime
 from lastgood.catalog import history, inventory
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.flows.inventory_accounts import Account, account_of
-from lastgood.flows.inventory_merge import Cause, Owners, merge, merge_uploads
+from lastgood.flows.inventory_merge import Cause, merge, merge_uploads
+from lastgood.flows.inventory_owners import Owners
 from lastgood.flows.inventory_tally import Amount, Difference, Place, Tally
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import Listing, Prefix, Store, StoredObject, StoreError, Usage

@@ -7,27 +7,17 @@ cause.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
 
-from lastgood.catalog.inventory import ExpectedObject, OwnedPrefix
-from lastgood.rules.byte_equation import AttemptState, CopyState, KeyFacts, Line, classify
-from lastgood.rules.layout import (
-    CHECKPOINTS_PREFIX,
-    CONTROL_PREFIX,
-    AttemptKey,
-    ControlKey,
-    ControlKind,
-    manifest_key,
-    parse_key,
-)
+from lastgood.catalog.inventory import ExpectedObject
+from lastgood.flows.inventory_owners import Belonging, Owners
+from lastgood.rules.byte_equation import Line
+from lastgood.rules.layout import ControlKey, parse_key
 from lastgood.stores.base import PendingUpload, StoredObject
-
-SHARED = "-"
-"""Stands where no project owns a key; no project can have this name."""
 
 
 class Cause(StrEnum):
@@ -73,92 +63,6 @@ class Absence:
 
 
 _HIDDEN_STATES = ("quarantined", "deleting")
-
-
-class Owners:
-    """Answers, for keys in ascending order, which prefix owns each."""
-
-    def __init__(self, owned: Iterable[OwnedPrefix], projects: Collection[str]) -> None:
-        self._coming = iter(owned)
-        self._current: OwnedPrefix | None = None
-        self._next = next(self._coming, None)
-        self._projects = projects
-        self._belonging: _Belonging | None = None
-
-    def of(self, key: str) -> OwnedPrefix | None:
-        """The owner of `key`, or None."""
-        while self._next is not None and self._next.prefix <= key:
-            self._current, self._next = self._next, next(self._coming, None)
-        if self._current is not None and key.startswith(self._current.prefix):
-            return self._current
-        return None
-
-    def belongs(self, key: str) -> _Belonging:
-        """Where `key` belongs."""
-        owner = self.of(key)
-        if owner is None:
-            return _Belonging(self._project_of(key), unit_of(key), None, None)
-        if self._belonging is None or self._belonging.owner is not owner:
-            attempt_key = None if owner.is_stage else parse_key(manifest_key(owner.prefix))
-            self._belonging = _Belonging(owner.project, owner.prefix, owner, attempt_key)
-        return self._belonging
-
-    def _project_of(self, key: str) -> str:
-        """The project whose part of the store `key` lies in, or SHARED."""
-        for folder in (CHECKPOINTS_PREFIX, f"{CONTROL_PREFIX}stages/"):
-            if key.startswith(folder):
-                project = key[len(folder) :].partition("/")[0]
-                return project if project in self._projects else SHARED
-        return SHARED
-
-
-@dataclass(frozen=True, slots=True)
-class _Belonging:
-    """The project, the unit and, where there is one, the owner of a key; `attempt_key` is any key
-    of the attempt that owns it."""
-
-    project: str
-    unit: str
-    owner: OwnedPrefix | None
-    attempt_key: AttemptKey | ControlKey | None
-
-    def facts(
-        self,
-        key: str,
-        *,
-        item: StoredObject | None = None,
-        expected: bool = False,
-        pending_upload: bool = False,
-    ) -> KeyFacts:
-        """What the rules ask for to put these bytes into a line. Every key below an attempt's
-        prefix is the attempt's, also one that no builder of keys would make."""
-        if self.owner is None or self.owner.is_stage:
-            parsed = parse_key(key)
-            known = isinstance(parsed, ControlKey) and self._knows(parsed)
-            return KeyFacts(
-                parsed if known else None,
-                is_latest=item is None or item.is_latest,
-                is_delete_marker=item is not None and item.is_delete_marker,
-            )
-        assert self.owner.attempt is not None
-        return KeyFacts(
-            self.attempt_key,
-            attempt=AttemptState(self.owner.attempt),
-            copy=None if self.owner.copy is None else CopyState(self.owner.copy),
-            expected=expected,
-            lease_live=self.owner.lease_live,
-            is_latest=item is None or item.is_latest,
-            is_delete_marker=item is not None and item.is_delete_marker,
-            pending_upload=pending_upload,
-        )
-
-    def _knows(self, key: ControlKey) -> bool:
-        if key.kind in (ControlKind.CATALOG, ControlKind.INCARNATION):
-            return True
-        if self.owner is None or key.number is None:
-            return False
-        is_generation = key.kind is ControlKind.GENERATION
-        return key.number <= (self.owner.generation if is_generation else self.owner.event)
 
 
 def merge(
@@ -227,11 +131,11 @@ def _is_current(item: StoredObject) -> bool:
 
 
 def _expected(
-    wanted: ExpectedObject, found: StoredObject, place: _Belonging, hides: bool
+    wanted: ExpectedObject, found: StoredObject, place: Belonging, hides: bool
 ) -> Iterator[Entry | Absence]:
     key, size_bytes, state = wanted.key, found.size_bytes, wanted.copy_state
     is_whole = size_bytes == wanted.size_bytes or state == "deleting"
-    line = classify(place.facts(key, item=found, expected=is_whole))
+    line = place.line(key, found, expected=is_whole)
     cause, detail = None, ""
     if not is_whole:
         cause, detail = Cause.SIZE_DIFFERS, f"{size_bytes} bytes, not {wanted.size_bytes}"
@@ -244,9 +148,9 @@ def _expected(
     yield Entry(place.project, line, size_bytes, key, place.unit, cause, detail)
 
 
-def _unexpected(item: StoredObject, place: _Belonging, *, is_repeat: bool) -> Entry:
+def _unexpected(item: StoredObject, place: Belonging, *, is_repeat: bool) -> Entry:
     """A listed object that no copy's record means."""
-    line = classify(place.facts(item.key, item=item))
+    line = place.line(item.key, item)
     cause, detail = None, ""
     if item.foreign is not None:
         line, cause, detail = Line.UNEXPLAINED, Cause.FOREIGN, item.foreign
@@ -255,9 +159,7 @@ def _unexpected(item: StoredObject, place: _Belonging, *, is_repeat: bool) -> En
     return Entry(place.project, line, item.size_bytes, item.key, place.unit, cause, detail)
 
 
-def _why_unexplained(
-    item: StoredObject, place: _Belonging, *, is_repeat: bool
-) -> tuple[Cause, str]:
+def _why_unexplained(item: StoredObject, place: Belonging, *, is_repeat: bool) -> tuple[Cause, str]:
     if is_repeat:
         return Cause.DUPLICATE, "hidden" if item.hidden else "readable"
     if isinstance(parse_key(item.key), ControlKey):
@@ -274,20 +176,10 @@ def merge_uploads(pending: Iterable[PendingUpload], owners: Owners) -> Iterator[
     """One Entry for each pending upload, with the bytes of its parts."""
     for upload in pending:
         place = owners.belongs(upload.key)
-        line = classify(place.facts(upload.key, pending_upload=True))
+        line = place.line(upload.key, pending_upload=True)
         cause, detail = None, ""
         if line not in (Line.OPEN, Line.SEALED, Line.FAILED_EVIDENCE, Line.INCOMPLETE):
             line, cause = Line.UNEXPLAINED, Cause.UNKNOWN_UPLOAD
             detail = f"upload {upload.upload_id}, {upload.parts} parts"
         size_bytes = upload.part_bytes_held
         yield Entry(place.project, line, size_bytes, upload.key, place.unit, cause, detail)
-
-
-def unit_of(key: str) -> str:
-    """What a key without an owner is gathered under: the attempt's prefix that it reads as, else at
-    most its first two folders."""
-    parsed = parse_key(key)
-    if parsed is not None and not isinstance(parsed, ControlKey):
-        return parsed.prefix
-    folders = key.split("/")[:-1]
-    return "/".join(folders[:2]) + "/" if folders else key

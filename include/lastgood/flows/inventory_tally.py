@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from lastgood.flows.inventory_merge import SHARED, Absence, Cause, Entry
+from lastgood.flows.inventory_merge import Absence, Cause, Entry
+from lastgood.flows.inventory_owners import SHARED
 from lastgood.rules.byte_equation import Line
 
 PLACES_LIMIT = 2_000  # per cause; what comes later is gathered more coarsely

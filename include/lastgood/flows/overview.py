@@ -24,7 +24,7 @@ from lastgood.catalog.operator_records import ProjectStore
 from lastgood.catalog.operator_views import StageView
 from lastgood.catalog.reports import ReportSummary
 from lastgood.errors import CatalogSetup
-from lastgood.flows.inventory_merge import SHARED
+from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.policies import policy_of
 from lastgood.reports.words import human_bytes, lasting
 from lastgood.rules.capacity import Limits, Use

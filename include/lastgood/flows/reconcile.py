@@ -23,7 +23,7 @@ from lastgood.catalog.projects import Project
 from lastgood.errors import LastgoodError
 from lastgood.flows import inventory
 from lastgood.flows.inventory import Inventory, Progress
-from lastgood.flows.inventory_merge import SHARED
+from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.policies import policy_of
 from lastgood.flows.report import Facts, build, frames, passed, sightings
 from lastgood.reports import html, quality

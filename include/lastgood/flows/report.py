@@ -16,7 +16,8 @@ from lastgood.catalog.projects import Project, StoreRow
 from lastgood.catalog.reports import STATES
 from lastgood.flows.inventory import Inventory
 from lastgood.flows.inventory_accounts import Account
-from lastgood.flows.inventory_merge import SHARED, Cause
+from lastgood.flows.inventory_merge import Cause
+from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.inventory_tally import Difference, Place
 from lastgood.reports.quality import CRITICAL, CheckResult, Frames
 from lastgood.rules.byte_equation import Line
