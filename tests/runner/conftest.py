@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from lastgood.catalog.tokens import create_project_key
 from lastgood.flows.apply import apply
 from lastgood.runner import Retry, Workload
 from lastgood.stack.ports import LOOPBACK, free_port
+from lastgood.stack.postgres import EmbeddedPostgres
+from tests.conftest import APP_ROLE, OWNER_ROLE
 from tests.runner.faults import Faults
 
 QUICK = Retry(
@@ -51,10 +55,15 @@ encryption: none
 
 
 class RunningCoordinator:
-    """A coordinator in a thread of this process; it may be stopped and started again."""
+    """A coordinator in a thread of this process; it may be stopped and started again.
 
-    def __init__(self, dsn: str, configuration: Path) -> None:
+    Tests of one module share it; each has a stage of its own.
+    """
+
+    def __init__(self, dsn: str, configuration: Path, store_root: Path) -> None:
         self.dsn = dsn
+        self.store_root = store_root
+        self.stage = ""
         with Catalog(dsn) as catalog:
             apply(catalog, configuration, actor="operator:test")
             with catalog.transaction() as tx:
@@ -87,12 +96,22 @@ class RunningCoordinator:
         self._server.force_exit = True
         self._thread.join()
 
+    def begin_test(self, stage: str) -> None:
+        """Forget what an earlier test did."""
+        self.stage = stage
+        self.faults.clear()
+
+    def stored(self, name: str) -> Path:
+        """The file of this name among the stage's objects in a file store."""
+        below = self.store_root / "checkpoints" / "demo" / "mlp" / self.stage
+        return next(below.rglob(name))
+
     def workload(self, holder: str = "test", retry: Retry = QUICK) -> Workload:
         return Workload(
             self.url,
             self.project_key,
             workload="mlp",
-            stage="pretrain",
+            stage=self.stage,
             holder=holder,
             retry=retry,
         )
@@ -123,10 +142,47 @@ def write_configuration(folder: Path, place: str) -> Path:
     return folder
 
 
-@pytest.fixture
-def store_root(tmp_path: Path) -> Path:
-    """The folder of the file store."""
-    return tmp_path / "store"
+@pytest.fixture(scope="module")
+def coordinators(
+    postgres: EmbeddedPostgres,
+    template_catalog: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Callable[[str], RunningCoordinator]]:
+    """A coordinator for each way in which jobs send bytes, started when first asked for."""
+    with ExitStack() as running:
+        made: dict[str, RunningCoordinator] = {}
+
+        def coordinator_for(how: str) -> RunningCoordinator:
+            if how not in made:
+                root = tmp_path_factory.mktemp(how)
+                place = f"kind: file\nroot: {root}/store\ndirect: {str(how == 'direct').lower()}"
+                if how == "presigned":
+                    endpoint: str = request.getfixturevalue("moto_s3")
+                    place = f"kind: s3\nbucket: {running.enter_context(new_bucket(endpoint))}"
+                name = f"catalog_{secrets.token_hex(6)}"
+                postgres.create_database(name, template=template_catalog, owner=OWNER_ROLE)
+                running.callback(postgres.drop_database, name)
+                configuration = write_configuration(root / "config", place)
+                dsn = postgres.dsn(name, APP_ROLE)
+                made[how] = RunningCoordinator(dsn, configuration, root / "store")
+                made[how].start()
+                running.callback(made[how].stop)
+            return made[how]
+
+        yield coordinator_for
+
+
+@contextmanager
+def new_bucket(endpoint: str) -> Iterator[str]:
+    """A bucket that boto3 reaches by its own settings meanwhile."""
+    import boto3
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        name = f"runner-{secrets.token_hex(6)}"
+        boto3.client("s3").create_bucket(Bucket=name)
+        yield name
 
 
 @pytest.fixture
@@ -136,30 +192,11 @@ def how(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def coordinator(
-    how: str, catalog_dsn: str, tmp_path: Path, store_root: Path, request: pytest.FixtureRequest
-) -> Iterator[RunningCoordinator]:
+def coordinator(how: str, coordinators: Callable[[str], RunningCoordinator]) -> RunningCoordinator:
     """A coordinator whose store takes bytes as `how` says."""
-    if how == "presigned":
-        place = f"kind: s3\nbucket: {request.getfixturevalue('bucket')}"
-    else:
-        place = f"kind: file\nroot: {store_root}\ndirect: {str(how == 'direct').lower()}"
-    configuration = write_configuration(tmp_path / "config", place)
-    running = RunningCoordinator(catalog_dsn, configuration)
-    running.start()
-    yield running
-    running.stop()
-
-
-@pytest.fixture
-def bucket(moto_s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A fresh bucket, reachable with boto3's own settings."""
-    import boto3
-
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", moto_s3)
-    name = f"runner-{time.monotonic_ns()}"
-    boto3.client("s3").create_bucket(Bucket=name)
-    return name
+    running = coordinators(how)
+    running.begin_test(f"stage-{secrets.token_hex(4)}")
+    return running
 
 
 @pytest.fixture

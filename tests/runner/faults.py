@@ -64,9 +64,14 @@ class Faults:
         """Have the next requests of this method, with this text in their path, meet a fault."""
         self._rules.append(Rule(method, path, fault, times))
 
-    def clear(self) -> None:
+    def end(self) -> None:
         """Have no further fault."""
         self._rules.clear()
+
+    def clear(self) -> None:
+        """Have no further fault, and forget what was seen."""
+        self.end()
+        self.seen.clear()
 
     def count(self, method: str, path: str) -> int:
         """How many requests of this method had this text in their path."""

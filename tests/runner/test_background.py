@@ -50,7 +50,7 @@ def test_nothing_is_left_beside_the_checkpoint(
     with coordinator.workload().acquire() as run:
         run.save_in_background(checkpoint, step=1)
 
-    assert set(checkpoint.parent.iterdir()) == beside | {checkpoint.parent / "store"}
+    assert set(checkpoint.parent.iterdir()) == beside
 
 
 def test_leaving_the_generation_waits_for_the_save(

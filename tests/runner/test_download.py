@@ -65,9 +65,9 @@ def test_an_empty_folder_is_filled_and_another_one_is_refused(
 
 @pytest.mark.parametrize("how", ["endpoint", "direct"], indirect=True)
 def test_damage_in_the_store_is_found_and_nothing_appears(
-    coordinator: RunningCoordinator, saved: Checkpoint, store_root: Path, tmp_path: Path
+    coordinator: RunningCoordinator, saved: Checkpoint, tmp_path: Path
 ) -> None:
-    victim = next(store_root.glob("checkpoints/**/rank1.safetensors"))
+    victim = coordinator.stored("rank1.safetensors")
     victim.chmod(0o644)
     content = bytearray(victim.read_bytes())
     content[1000] ^= 1
@@ -87,7 +87,7 @@ def test_an_interrupted_download_goes_on(
     with pytest.raises(Unreachable):
         impatient.download("latest", tmp_path / "restored", workers=1)
     assert not (tmp_path / "restored").exists()
-    coordinator.faults.clear()
+    coordinator.faults.end()
     fetched = coordinator.faults.count("GET", "rank0.safetensors")
 
     impatient.download("latest", tmp_path / "restored")

@@ -122,7 +122,7 @@ def test_an_object_of_several_parts_is_resumed_by_part(
         coordinator.faults.on("PUT", "part=3", BreakOff(), times=100)
         with pytest.raises(Unreachable):
             run.save({"big": big}, step=1)
-        coordinator.faults.clear()
+        coordinator.faults.end()
         read.count = 0
         saved = run.save({"big": big}, step=1)
 
@@ -235,11 +235,11 @@ def test_a_file_that_changes_while_it_is_saved_fails_the_save_and_not_the_next(
 
 @pytest.mark.parametrize("how", ["direct"], indirect=True)
 def test_damage_in_the_store_is_an_integrity_failure_and_the_next_save_works(
-    coordinator: RunningCoordinator, checkpoint: Path, store_root: Path
+    coordinator: RunningCoordinator, checkpoint: Path
 ) -> None:
     def damage(bytes_done: int, bytes_total: int) -> None:
         if bytes_done == bytes_total:
-            victim = next(store_root.glob("checkpoints/**/rank1.safetensors"))
+            victim = coordinator.stored("rank1.safetensors")
             victim.write_bytes(b"damaged" + victim.read_bytes()[7:])
 
     with coordinator.workload().acquire() as run:
@@ -288,7 +288,7 @@ def test_a_fenced_generation_notices_and_cannot_save(
     with coordinator.workload().acquire(after=old.number) as new:
         with pytest.raises(FencedGeneration):
             old.save(checkpoint, step=1)
-        assert old.fenced.wait(20)
+        assert old.fenced.is_set()
         with pytest.raises(FencedGeneration):
             old.check()
         with pytest.raises(FencedGeneration):

@@ -27,7 +27,7 @@ def train(*options: str, key: str = "") -> subprocess.CompletedProcess[str]:
 def test_a_killed_and_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     coordinator: RunningCoordinator, tmp_path: Path
 ) -> None:
-    online = ["--url", coordinator.url]
+    online = ["--url", coordinator.url, "--stage", coordinator.stage]
     key = coordinator.project_key
     uninterrupted, resumed = str(tmp_path / "uninterrupted"), str(tmp_path / "resumed")
 
@@ -39,7 +39,7 @@ def test_a_killed_and_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
 
     again = train(*online, "--replace", "--weights-out", resumed, key=key)
     assert again.returncode == 0, again.stderr
-    assert "resumed from demo/mlp/pretrain/1.2 (step 12)" in again.stdout
+    assert f"resumed from demo/mlp/{coordinator.stage}/1.2 (step 12)" in again.stdout
 
     reference = train("--offline", "--weights-out", uninterrupted)
     assert reference.returncode == 0, reference.stderr
@@ -52,7 +52,8 @@ def test_a_killed_and_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
 
 def test_a_second_copy_of_the_job_is_refused(coordinator: RunningCoordinator) -> None:
     with coordinator.workload().acquire():
-        second = train("--url", coordinator.url, key=coordinator.project_key)
+        online = ["--url", coordinator.url, "--stage", coordinator.stage]
+        second = train(*online, key=coordinator.project_key)
 
     assert second.returncode == 1
     assert "is written by test" in second.stderr

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from lastgood.errors import LastgoodError
 from lastgood.runner.retry import Transient
 
 log = logging.getLogger("lastgood.runner")
@@ -24,7 +23,7 @@ class Heartbeat:
         self,
         beat: Callable[[], timedelta],
         first_pause: timedelta,
-        on_refusal: Callable[[LastgoodError], None],
+        on_refusal: Callable[[Exception], None],
         *,
         name: str,
     ) -> None:
@@ -50,6 +49,6 @@ class Heartbeat:
             except Transient as failure:
                 log.warning("%s: %s", self._thread.name, failure)
                 pause = self._pause / 4
-            except LastgoodError as error:
+            except Exception as error:  # also a fault of ours: a lease never ends unnoticed
                 self._on_refusal(error)
                 return

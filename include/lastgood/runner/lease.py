@@ -46,7 +46,7 @@ class WriterLease:
         self.lost = threading.Event()
         self._coordinator = coordinator  # bears the generation's token
         self._name = f"generation {number} of {stage}"
-        self._reason: LastgoodError | None = None
+        self._reason: Exception | None = None
         self._open: OpenAttempt | None = None
         self._stop = Stop()
         self._heartbeat = Heartbeat(self._beat, interval, self.lose, name=f"generation-{number}")
@@ -70,7 +70,7 @@ class WriterLease:
         """Renew the generation alone: the attempt is sealed, or over."""
         self._open = None
 
-    def lose(self, reason: LastgoodError) -> None:
+    def lose(self, reason: Exception) -> None:
         """Write no more, and end the work that is under way with this reason."""
         self._reason = reason
         self.lost.set()
