@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import psycopg
 import pytest
@@ -25,6 +25,9 @@ from lastgood.stack.layout import StackLayout
 from lastgood.stack.ports import LOOPBACK
 from lastgood.stack.postgres import EmbeddedPostgres, remove
 
+if TYPE_CHECKING:
+    from selenium.webdriver.remote.webdriver import WebDriver
+
 # Importing Airflow makes a home; not that of whoever runs the tests.
 os.environ["AIRFLOW_HOME"] = str(
     Path(tempfile.gettempdir()) / f"lastgood-test-airflow-{os.geteuid()}"
@@ -36,6 +39,17 @@ OWNER_ROLE = "lastgood_owner"
 TEMPLATE_DATABASE = "lastgood_template"
 # Under the temporary folder itself: pytest's own folders are closed to the server's account.
 _SERVER_FOLDERS = "lastgood-test-postgres-"
+_CHROMIUM_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1200,1600",
+)
 
 
 class CatalogDatabase(NamedTuple):
@@ -184,6 +198,27 @@ def moto_s3() -> Iterator[str]:
         host, port = server.get_host_and_port()
         yield f"http://{host}:{port}"
         server.stop()
+
+
+@pytest.fixture
+def chromium(tmp_path: Path) -> Iterator[WebDriver]:
+    """A real, headless browser with an empty profile; the test is skipped where there is none."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if browser is None or driver is None:
+        pytest.skip("needs Chromium and chromedriver on the PATH")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    options = Options()
+    options.binary_location = browser
+    for flag in (*_CHROMIUM_FLAGS, f"--user-data-dir={tmp_path / 'profile'}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    found = webdriver.Chrome(options=options, service=Service(driver))
+    yield found
+    found.quit()
 
 
 def _remove_servers_of_killed_runs() -> None:

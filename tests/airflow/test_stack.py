@@ -1,4 +1,4 @@
-"""The whole stack, booted once: what it serves, to whom, and that every DAG runs in it."""
+"""The whole stack, booted once: what it serves, to whom, and what becomes of a part that dies."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import httpx
 import psutil
 import pytest
 
-from lastgood.catalog import history
-from lastgood.catalog.db import Catalog
+from lastgood.runner import Workload
 from lastgood.stack import control
 from lastgood.stack.airflow_api import AirflowApi
+from lastgood.stack.demo.place import project_key, reached
 from lastgood.stack.errors import StackError
 from tests.airflow.test_dags import DAG_IDS
 from tests.conftest import RunningStack
@@ -84,28 +84,27 @@ def test_viewer_reads_but_starts_nothing_and_a_wrong_password_gets_nowhere(
         AirflowApi(airflow_stack.url, "admin", "wrong")
 
 
-@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
-def test_dag_started_by_hand_succeeds(airflow: AirflowApi, dag_id: str) -> None:
-    run = airflow.trigger(dag_id)
-    assert airflow.wait(run, PATIENCE) == "success", airflow.failures(run)
-
-
-def test_committed_event_wakes_the_validation(
-    airflow: AirflowApi, airflow_stack: RunningStack
-) -> None:
-    def woken() -> int:
-        runs = airflow.get("/api/v2/dags/validate_restores/dagRuns")["dag_runs"]
-        return sum(run["run_type"] == "asset_triggered" for run in runs)
-
-    before = woken()
-    with Catalog(airflow_stack.catalog_dsn) as catalog, catalog.transaction() as tx:
-        row = tx.execute(
-            "INSERT INTO stages (project, workload, stage, kind, class)"
-            " VALUES ('demo', 'alarm', 'pretrain', 'checkpointed', 'default') RETURNING stage_id"
-        ).fetchone()
-        assert row is not None
-        history.record(tx, row["stage_id"], "committed", actor="system", facts={})
-    wait_for(lambda: woken() > before)
+def test_objects_come_as_they_lie_in_the_store(airflow_stack: RunningStack) -> None:
+    content = bytes(200_000)
+    with (
+        reached(airflow_stack.layout, airflow_stack.addresses) as place,
+        project_key(place) as key,
+        Workload(place.url, key, workload="zeros", stage="pretrain") as workload,
+    ):
+        (place.folder / "zeros.bin").write_bytes(content)
+        with workload.acquire() as run:
+            run.save({"zeros.bin": place.folder / "zeros.bin"}, step=1)
+        asked = {"workload": "zeros", "stage": "pretrain", "reader": "test"}
+        lease = place.airflow.http.post(
+            "/lastgood/v1/runner/readers", json=asked, headers={"Authorization": f"Bearer {key}"}
+        ).json()
+        answer = place.airflow.http.get(
+            lease["objects"][0]["url"],
+            headers={"Authorization": f"Bearer {lease['token']}", "Accept-Encoding": "gzip"},
+        )
+    assert answer.headers["Content-Length"] == str(len(content))
+    assert answer.headers["Content-Encoding"] == "identity"
+    assert answer.content == content
 
 
 def test_component_that_dies_is_started_again(

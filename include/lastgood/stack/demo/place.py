@@ -122,9 +122,11 @@ def reading(place: Place, key: str, workload: str, stage: str, checkpoint: str) 
         }
         answer = client.post("readers", json=asked, headers=_bearing(key)).raise_for_status()
         lease = answer.json()
-        yield
-        ended = client.delete(f"readers/{lease['lease']}", headers=_bearing(lease["token"]))
-        ended.raise_for_status()
+        try:
+            yield
+        finally:
+            ended = client.delete(f"readers/{lease['lease']}", headers=_bearing(lease["token"]))
+            ended.raise_for_status()
 
 
 def _bearing(token: str) -> Mapping[str, str]:
