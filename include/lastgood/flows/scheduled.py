@@ -80,8 +80,13 @@ def mark_now(project: str) -> Mapping[str, Any]:
 
 
 def mark_again(project: str, at: datetime) -> Mapping[str, Any]:
-    """Decide again what was to be decided at an instant. No sweep follows such a mark."""
+    """Decide again what was to be decided at an instant. No sweep follows such a mark. Before the
+    project's first policy nothing was to be decided."""
     with _services() as services:
+        with services.catalog.transaction() as tx:
+            versions = projects.policy_versions(tx, project)
+        if all(version.effective_from > at for version in versions):
+            return {"project": project, "skipped": f"no policy was in force at {at.isoformat()}"}
         return mark.run(services.catalog, project, at=at, kind="replay")
 
 
