@@ -4,6 +4,7 @@ failed."""
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from lastgood.catalog import findings, reports
 from lastgood.catalog.db import Catalog
 from lastgood.errors import NotFound
-from lastgood.flows import reconcile
+from lastgood.flows import inventory, reconcile
 from lastgood.flows.inventory import ListingUnusable
 from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.services import stores_of
@@ -252,3 +253,39 @@ def test_an_unknown_project_is_named(catalog: Catalog, tmp_path: Path) -> None:
             report_dir=tmp_path,
             actor="t",
         )
+
+
+def test_an_older_listing_changes_no_finding(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    stray = prepared.put("checkpoints/vision/old/a", b"a" * 10)
+    stores = stores_of(catalog)
+    older = inventory.take(catalog, stores["local"], accounts_for=["vision"], projects=["vision"])
+    (prepared.root / stray).unlink()
+    _run(catalog, tmp_path)
+
+    with catalog.transaction() as tx:
+        reconcile._carry_on(tx, "vision", older, "dag:test")
+
+    with catalog.transaction() as tx:
+        assert findings.current(tx, projects=["vision"], closed=True) == []
+
+
+def test_two_reconciliations_at_once_open_each_finding_once(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.put("checkpoints/vision/old/a", b"a" * 10)
+    prepared.put("nobodys", b"n" * 5)
+
+    with ThreadPoolExecutor(4) as pool:
+        runs = [
+            pool.submit(_run, catalog, tmp_path / str(number), project)
+            for number, project in enumerate(("vision", "speech", "vision", "speech"))
+        ]
+        assert all(run.result()["passed"] for run in runs)
+
+    opened = prepared.owner.execute(
+        "SELECT f.project, count(*) FILTER (WHERE kind = 'opened') FROM findings AS f"
+        " JOIN finding_events USING (finding_id) GROUP BY f.project ORDER BY 1"
+    ).fetchall()
+    assert opened == [("-", 1), ("vision", 1)]

@@ -178,7 +178,7 @@ def note_backend(
     backend_bytes: int,
     backend_total: int | None,
     at: datetime,
-) -> None:
+) -> bool:
     """Keep what the backend accounted for at `at` (UTC), for admission. The caller holds the lock
     of the project's counters."""
     tx.execute(
@@ -188,6 +188,8 @@ def note_backend(
         ON CONFLICT (project, store) DO UPDATE
            SET backend_bytes = excluded.backend_bytes, backend_total = excluded.backend_total,
                backend_at = excluded.backend_at
+         WHERE capacity_counters.backend_at IS NULL
+            OR capacity_counters.backend_at <= excluded.backend_at
         """,
         {
             "project": project,
@@ -197,3 +199,4 @@ def note_backend(
             "at": at,
         },
     )
+    return tx.rowcount == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lastgood.catalog import history, inventory
 from lastgood.catalog.db import Catalog, Transaction
@@ -24,6 +24,7 @@ Progress = Callable[[str, int], None]
 
 PASSES = 3  # a store that is written to is listed again until its totals agree, at most so often
 _PROGRESS_EVERY = 1_000
+_UNCOMMITTED = timedelta(minutes=1)  # what was recorded so shortly before may be committed after
 
 
 class ListingUnusable(StoreError):
@@ -89,7 +90,7 @@ def _one_pass(
     _refuse_strangers(store, tally, listed)
     after = _usages(store, accounts_for)
     with catalog.transaction() as tx:
-        in_flight = _look_again(tx, store, tally, started_at, projects)
+        in_flight = _look_again(tx, store, tally, started_at - _UNCOMMITTED, projects)
         finished_at = history.now(tx)
     accounts = {
         scope: account_of(tally, scope, usage, None if before is None else before[scope])

@@ -140,10 +140,11 @@ def _report(
 
 
 def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> None:
-    """The store's counters are locked first: two reconciliations of a store take turns here."""
+    """The store's counters are locked first: two reconciliations of a store take turns here, and
+    one whose listing is the older neither reopens nor closes what the other found."""
     configured = projects.get(tx, project)
     locks.store_capacity(tx, taken.store)
-    reports.note_backend(
+    is_newest = reports.note_backend(
         tx,
         project,
         taken.store,
@@ -151,6 +152,8 @@ def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> No
         backend_total=taken.whole.backend_total,
         at=taken.finished_at,
     )
+    if not is_newest:
+        return
     for owner in (project, SHARED):
         findings.follow(
             tx,
