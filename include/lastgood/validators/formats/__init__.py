@@ -1,0 +1,1 @@
+"""The formats of files of checkpoints, each a plug-in of the group `lastgood.formats`."""

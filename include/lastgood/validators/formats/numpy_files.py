@@ -1,0 +1,122 @@
+"""NumPy's `.npy` and `.npz`, never with a pickle in them."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.lib import format as npy
+
+from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor
+from lastgood.validators.formats.numbers import DTYPES, Dtype, Values
+from lastgood.validators.formats.zips import Entry, directory
+
+_DEFLATE_RATIO = 1032  # the most that deflate can reach
+_SMALL_BYTES = 1 << 16
+_HEADER_LIMIT_CHARACTERS = 100_000
+_KINDS = {"f": "F", "c": "C", "i": "I", "u": "U"}
+
+
+class NumpyFiles:
+    """Each `.npy` and `.npz` file."""
+
+    name = "numpy"
+    version = "1"
+    reads_last = False
+
+    def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
+        return [[path] for path in checkpoint.sizes if path.endswith((".npy", ".npz"))]
+
+    def check(self, checkpoint: Checkpoint, paths: Sequence[str]) -> Iterator[Problem]:
+        (path,) = paths
+        with checkpoint.open(path) as file:
+            size_bytes = file.seek(0, 2)
+            file.seek(0)
+            if path.endswith(".npy"):
+                yield from _check_array(checkpoint, path, path, file, size_bytes)
+            else:
+                yield from _check_archive(checkpoint, path, file, size_bytes)
+
+
+def _check_archive(
+    checkpoint: Checkpoint, path: str, file: BinaryIO, size_bytes: int
+) -> Iterator[Problem]:
+    entries = directory(path, file, size_bytes)
+    with zipfile.ZipFile(file) as archive:
+        for entry in entries:
+            name = entry.name.removesuffix(".npy")
+            _require_possible(path, name, entry)
+            try:
+                with archive.open(entry.name) as member:
+                    stream = cast(BinaryIO, member)
+                    yield from _check_array(checkpoint, path, name, stream, entry.size_bytes)
+            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+                raise Broken(path, name, f"it does not unpack: {error}") from None
+
+
+def _require_possible(path: str, name: str, entry: Entry) -> None:
+    if entry.method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise Broken(path, name, f"it is packed by method {entry.method}, which NumPy does not use")
+    if entry.size_bytes > entry.packed_bytes * _DEFLATE_RATIO + _SMALL_BYTES:
+        raise Broken(
+            path,
+            name,
+            f"{entry.packed_bytes} bytes cannot unpack to {entry.size_bytes}: a zip bomb",
+        )
+
+
+def _check_array(
+    checkpoint: Checkpoint, path: str, name: str, stream: BinaryIO, size_bytes: int
+) -> Iterator[Problem]:
+    kind, shape, header_bytes = _header(path, name, stream)
+    if kind.hasobject:
+        raise Broken(path, name, "it is an array of objects, a pickle that could run code")
+    array_bytes, held_bytes = math.prod(shape) * kind.itemsize, size_bytes - header_bytes
+    if array_bytes != held_bytes:
+        problem = f"shape {shape} of {kind} is {array_bytes} bytes, there are {held_bytes}"
+        raise Broken(path, name, problem)
+    dtype = _dtype(kind)
+    checkpoint.found(path, name, Tensor(dtype.name, shape))
+    order = ">" if kind.byteorder == ">" else "<"
+    yield from Values(checkpoint).check(path, name, dtype, stream, array_bytes, order=order)
+
+
+def _header(path: str, name: str, stream: BinaryIO) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    counted = _Counted(stream)
+    try:
+        version = npy.read_magic(counted)
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+        if read is None:
+            raise ValueError(f"version {version}")
+        shape, _, kind = read(counted, max_header_size=_HEADER_LIMIT_CHARACTERS)
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # the header is a Python literal, with as many ways to be wrong
+        raise Broken(path, name, f"its header is not NumPy's: {error!s:.200}") from None
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise Broken(path, name, f"its shape is {shape!s:.100}")
+    return kind, tuple(shape), counted.read_bytes
+
+
+class _Counted:
+    """Counts what a header takes."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.read_bytes = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        content = self._stream.read(size)
+        self.read_bytes += len(content)
+        return content
+
+
+def _dtype(kind: np.dtype[Any]) -> Dtype:
+    if kind.kind == "b":
+        return DTYPES["BOOL"]
+    known = DTYPES.get(f"{_KINDS.get(kind.kind, '?')}{kind.itemsize * 8}")
+    return known or Dtype(str(kind), kind.itemsize * 8)

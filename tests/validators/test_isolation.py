@@ -1,0 +1,309 @@
+"""What a program that was let loose can do to us: nothing."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lastgood.validators import isolation
+from lastgood.validators.isolation import Limits, Outcome
+
+LIMITS = Limits(
+    time=timedelta(seconds=30),
+    cpu=timedelta(seconds=20),
+    memory_bytes=256 << 20,
+    disk_bytes=16 << 20,
+    tasks=24,
+)
+
+
+def run(
+    folder: Path,
+    code: str,
+    limits: Limits = LIMITS,
+    *,
+    reads: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+    without: Sequence[str] = (),
+) -> Outcome:
+    program = [sys.executable, "-I", "-c", textwrap.dedent(code)]
+    return isolation.run(
+        program, folder, limits, reads=reads, environment=environment, without=without
+    )
+
+
+def confined(outcome: Outcome, layer: str, *forces: object) -> None:
+    if outcome.confinement[layer] not in forces:
+        pytest.skip(f"this platform confines {layer} as {outcome.confinement[layer]!r}")
+
+
+def still_alive(mark: str) -> list[int]:
+    return [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if mark in " ".join(process.info["cmdline"] or ())
+    ]
+
+
+def test_a_program_that_ends_is_told_with_its_code_and_last_lines(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "import sys; print('one'); print('two', file=sys.stderr); sys.exit(3)")
+
+    assert (outcome.ended, outcome.code) == ("exit", 3)
+    assert sorted(outcome.last_lines) == ["one", "two"]
+    assert str(outcome) == "ended with exit code 3"
+
+
+def test_only_the_end_of_a_flood_of_output_is_kept(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "for n in range(200_000): print(n, 'x' * 50)")
+
+    assert outcome.succeeded
+    assert outcome.last_lines[-1].startswith("199999 ")
+    assert len(outcome.last_lines) <= 40
+
+
+def test_a_program_that_hangs_is_stopped_in_time(tmp_path: Path) -> None:
+    limits = Limits(time=timedelta(seconds=1))
+
+    outcome = run(tmp_path, "import time; time.sleep(1000)", limits)
+
+    assert outcome.ended == "time"
+    assert "limit of time" in str(outcome)
+
+
+def test_a_program_that_ignores_signals_is_stopped_all_the_same(tmp_path: Path) -> None:
+    code = """
+        import signal, time
+        for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_IGN)
+        time.sleep(1000)
+    """
+    outcome = run(tmp_path, code, Limits(time=timedelta(seconds=1)))
+
+    assert outcome.ended == "time"
+
+
+def test_a_busy_loop_is_stopped_by_processor_time(tmp_path: Path) -> None:
+    limits = Limits(cpu=timedelta(seconds=1), time=timedelta(minutes=2))
+
+    assert run(tmp_path, "while True: pass", limits).ended == "cpu"
+
+
+def test_processor_time_of_dead_children_counts(tmp_path: Path) -> None:
+    code = """
+        import os, time
+        while True:
+            if os.fork() == 0:
+                begin = time.process_time()
+                while time.process_time() < begin + 0.1: pass
+                os._exit(0)
+            os.wait()
+    """
+    limits = Limits(cpu=timedelta(seconds=1), time=timedelta(minutes=2))
+
+    assert run(tmp_path, code, limits).ended == "cpu"
+
+
+@pytest.mark.parametrize("without", [(), ("namespaces",)], ids=["all", "no namespaces"])
+def test_a_fork_bomb_is_bounded(tmp_path: Path, without: Sequence[str]) -> None:
+    code = "import os\nwhile True: os.fork()  # bomb-of-forks"
+
+    outcome = run(tmp_path, code, without=without)
+
+    assert outcome.ended in ("processes", "memory")
+    assert not still_alive("bomb-of-forks")
+
+
+def test_too_many_threads_are_named_as_processes(tmp_path: Path) -> None:
+    code = """
+        import threading, time
+        for _ in range(30): threading.Thread(target=time.sleep, args=(1000,)).start()
+    """
+    assert run(tmp_path, code).ended == "processes"
+
+
+@pytest.mark.parametrize("without", [(), ("namespaces",)], ids=["all", "no namespaces"])
+def test_a_grandchild_in_its_own_session_dies_with_the_program(
+    tmp_path: Path, without: Sequence[str]
+) -> None:
+    code = """
+        import os, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0: time.sleep(1000)  # lonely-grandchild
+            os._exit(0)
+        os.wait()
+        print("parent is done")
+    """
+    outcome = run(tmp_path, code, without=without)
+
+    assert outcome.succeeded
+    assert not still_alive("lonely-grandchild")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "held = []\nwhile True: held.append(bytearray(4 << 20))",
+        "held = bytearray(100 << 30)",
+        "import mmap\nheld = mmap.mmap(-1, 8 << 30)\nfor n in range(0, 8 << 30, 4096): held[n] = 1",
+    ],
+    ids=["bit by bit", "at once", "shared"],
+)
+def test_an_allocator_is_stopped_by_memory(tmp_path: Path, code: str) -> None:
+    outcome = run(tmp_path, code)
+
+    assert outcome.ended == "memory"
+    assert outcome.memory_peak_bytes < LIMITS.memory_bytes * 3
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "file = open('big', 'wb')\nwhile True: file.write(bytes(1 << 20))",
+        "n = 0\nwhile True:\n  n += 1\n  open(f'{n}', 'wb').write(bytes(1 << 20))",
+        "import os\nfile = open('gone', 'wb')\nos.unlink('gone')\n"
+        "while True: file.write(bytes(1 << 20))",
+    ],
+    ids=["one file", "many files", "unlinked"],
+)
+def test_a_disk_filler_is_stopped_by_the_disk(tmp_path: Path, code: str) -> None:
+    outcome = run(tmp_path, code)
+
+    assert outcome.ended == "disk"
+
+
+@pytest.mark.parametrize("without", [(), ("landlock",), ("namespaces",)])
+def test_nothing_is_written_outside_of_the_folder(tmp_path: Path, without: Sequence[str]) -> None:
+    folder, other = tmp_path / "own", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    victim = other / "victim"
+    victim.write_text("before")
+    code = f"""
+        import os
+        open("inside", "w").write("fine")
+        for act in (
+            lambda: open({str(other / "new")!r}, "w"),
+            lambda: open({str(victim)!r}, "w"),
+            lambda: os.unlink({str(victim)!r}),
+            lambda: os.rename({str(victim)!r}, "stolen"),
+            lambda: os.symlink("x", {str(other / "link")!r}),
+            lambda: os.mkdir({str(other / "folder")!r}),
+        ):
+            try: act()
+            except OSError as error: print("refused", error)
+            else: print("DONE")
+    """
+    outcome = run(folder, code, reads=[other], without=without)
+
+    confined(outcome, "files", "landlock", "read-only mounts")
+    assert outcome.succeeded
+    assert "DONE" not in outcome.last_lines
+    assert victim.read_text() == "before"
+    assert [entry.name for entry in other.iterdir()] == ["victim"]
+    assert (folder / "inside").read_text() == "fine"
+
+
+def test_what_it_was_not_given_cannot_be_read(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "own", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text("token")
+
+    outcome = run(folder, f"print(open({str(secret)!r}).read())")
+
+    confined(outcome, "files", "landlock")
+    assert outcome.code == 1
+    assert "Permission denied" in outcome.last_lines[-1]
+
+
+def test_the_environment_brings_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "do-not-tell")
+    monkeypatch.setenv("LASTGOOD_CATALOG", "postgresql://user:do-not-tell@host/db")
+    code = f"""
+        import os
+        print(sorted(os.environ))
+        print(open("/proc/self/environ").read())
+        try: print(open("/proc/{os.getpid()}/environ").read())
+        except OSError as error: print(error)
+    """
+    outcome = run(tmp_path, code, environment={"MODEL": "mlp"})
+
+    said = "\n".join(outcome.last_lines)
+    assert "'MODEL'" in said
+    if outcome.confinement["files"] == "landlock":
+        assert "do-not-tell" not in said
+    assert "AWS_SECRET_ACCESS_KEY" not in outcome.last_lines[0]
+
+
+def test_there_is_no_network_but_its_own_loopback(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        code = f"""
+            import socket
+            own = socket.create_server(("127.0.0.1", 0))
+            socket.create_connection(own.getsockname(), 5)
+            print("own loopback works")
+            try: socket.create_connection(("127.0.0.1", {ours.getsockname()[1]}), 5)
+            except OSError as error: print("refused", error)
+            else: print("REACHED")
+        """
+        outcome = run(tmp_path, code)
+
+    confined(outcome, "network", "none")
+    assert outcome.succeeded
+    assert outcome.last_lines[0] == "own loopback works"
+    assert outcome.last_lines[1].startswith("refused")
+
+
+def test_without_namespaces_there_is_no_tcp(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        code = f"""
+            import socket
+            socket.create_connection(("127.0.0.1", {ours.getsockname()[1]}), 5)
+        """
+        outcome = run(tmp_path, code, without=["namespaces"])
+
+    confined(outcome, "network", "no TCP")
+    assert "Permission denied" in outcome.last_lines[-1]
+
+
+def test_a_command_that_is_not_there_is_told(tmp_path: Path) -> None:
+    outcome = isolation.run(["/no/such/program"], tmp_path, LIMITS)
+
+    assert outcome.ended == "not-started"
+    assert "/no/such/program" in str(outcome) or "No such file" in str(outcome)
+
+
+def test_the_group_dies_with_the_warden(tmp_path: Path) -> None:
+    outcomes: list[Outcome] = []
+    code = "import time; time.sleep(1000)  # ward-of-the-killed"
+    waiting = threading.Thread(target=lambda: outcomes.append(run(tmp_path, code)))
+    waiting.start()
+    _wait_for(lambda: bool(still_alive("ward-of-the-killed")))
+    warden = next(
+        child
+        for child in psutil.Process().children()
+        if "lastgood.validators.warden" in child.cmdline()
+    )
+
+    warden.kill()
+    waiting.join()
+
+    assert outcomes[0].ended == "lost"
+    _wait_for(lambda: not still_alive("ward-of-the-killed"))
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
