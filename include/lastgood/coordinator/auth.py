@@ -96,15 +96,21 @@ def _by_attempt(tx: Transaction, token: str) -> Caller | None:
     return None if attempt is None else Caller(attempt.project, token, attempt=attempt)
 
 
+def _identify(
+    tx: Transaction, token: str, *kinds: Callable[[Transaction, str], Caller | None]
+) -> Caller:
+    for kind in kinds:
+        found = kind(tx, token)
+        if found is not None:
+            return found
+    raise _unknown()
+
+
 def _caller(
     request: Request, token: str, *kinds: Callable[[Transaction, str], Caller | None]
 ) -> Caller:
     with services_of(request).catalog.transaction() as tx:
-        for kind in kinds:
-            found = kind(tx, token)
-            if found is not None:
-                return found
-    raise _unknown()
+        return _identify(tx, token, *kinds)
 
 
 @guard("project key")
@@ -128,17 +134,16 @@ def project_or_generation(request: Request, token: Token) -> Caller:
 @guard("attempt or generation token")
 def uploader(request: Request, token: Token, attempt: UUID) -> Attempt:
     """Lets in who may write to the attempt in the path."""
-    caller = _caller(request, token, _by_attempt, _by_generation)
     with services_of(request).catalog.transaction() as tx:
-        return caller.own(tx, attempt)
+        return _identify(tx, token, _by_attempt, _by_generation).own(tx, attempt)
 
 
 @guard("attempt token, generation token or project key")
 def observer(request: Request, token: Token, attempt: UUID) -> Attempt:
     """Lets in who may look at the attempt in the path."""
-    caller = _caller(request, token, _by_attempt, _by_generation, _by_project_key)
+    kinds = (_by_attempt, _by_generation, _by_project_key)
     with services_of(request).catalog.transaction() as tx:
-        return caller.own(tx, attempt)
+        return _identify(tx, token, *kinds).own(tx, attempt)
 
 
 def _lease(request: Request, token: str) -> ReaderLease:

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lastgood.errors import InvalidInput, LastgoodError, Unavailable
+from lastgood.errors import CatalogSetup, InvalidInput, LastgoodError, Unavailable
 
 BODY_LIMIT_BYTES = (64 << 20) + (1 << 20)  # a manifest at its limit, and what is around it
 _LOG = logging.getLogger(__name__)
@@ -87,6 +87,8 @@ async def _on_lastgood_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, LastgoodError)
     if error.status >= 500:
         _LOG.warning("%s: %s", error.type, error)
+    if isinstance(error, CatalogSetup):  # it says where the database is, and for whom
+        error = Unavailable(what="the catalog", reason="it cannot serve; our log says why")
     return problem(error)
 
 
