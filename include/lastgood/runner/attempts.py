@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from lastgood.runner.commit import Facts, manifest_of
 from lastgood.runner.http import Coordinator
 from lastgood.runner.stopping import Stop
 from lastgood.runner.ticket import ObjectRecord, Ticket
+
+_TRIES = 100  # attempts that an earlier process of the same generation may have left open
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +66,20 @@ class Attempts:
         Raises FencedGeneration, LeaseExpired, NoRoom, …
         """
         coordinator = self._coordinator.until(stop)
-        while True:
+        for tries in itertools.count(1):
             attempt = self._attempt_for(request)
             try:
                 answer = coordinator.ask("POST", "checkpoints/prepare", _body(attempt))
+                break
             except StaleSequence as stale:  # an earlier process of this generation went further
                 self._go_behind(stale)
             except AttemptState:  # ... or is at this sequence; or our own attempt was cleaned up
                 self.forget()
-            else:
-                return Ticket.from_prepared(
-                    answer, request.sizes, url=self._coordinator.url, step=request.step
-                )
+                if tries == _TRIES:
+                    raise
+        return Ticket.from_prepared(
+            answer, request.sizes, url=self._coordinator.url, step=request.step
+        )
 
     def _attempt_for(self, request: Request) -> Unfinished:
         if self._unfinished is None or self._unfinished.request != request:

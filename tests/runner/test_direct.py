@@ -1,0 +1,85 @@
+"""Writing into the attempt's own folder, on the file system that everybody shares."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lastgood.runner import FolderUnreachable, ObjectRecord, Ticket
+from lastgood.runner.direct import write_direct
+from lastgood.runner.files import measured
+from lastgood.runner.progress import Progress
+from lastgood.runner.stopping import Stop
+
+
+def ticket_for(folder: Path) -> Ticket:
+    return Ticket(
+        url="http://127.0.0.1/lastgood",
+        attempt="x",
+        fencing_token="secret",
+        checkpoint="p/w/s/1.1",
+        sequence=1,
+        step=1,
+        how="direct",
+        direct_path=str(folder),
+        renew_every=timedelta(minutes=1),
+        slots={},
+    )
+
+
+def write(source: Path, folder: Path) -> ObjectRecord:
+    return write_direct(ticket_for(folder), measured(source)[0], 3, Progress(0), Stop())
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "source" / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "source" / "deep" / "er" / "model").write_bytes(b"weights" * 300_000)
+    return tmp_path / "source"
+
+
+def test_the_object_lies_under_its_path_and_its_record_says_what_it_is(
+    source: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+
+    record = write(source, folder)
+
+    content = b"weights" * 300_000
+    assert (folder / "deep/er/model").read_bytes() == content
+    sha256 = hashlib.sha256(content).hexdigest()
+    assert record == ObjectRecord("deep/er/model", len(content), sha256, 3)
+
+
+def test_what_an_earlier_try_left_is_overwritten(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "attempt"
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "model").write_bytes(b"longer than the weights" * 200_000)
+
+    write(source, folder)
+
+    assert (folder / "deep/er/model").read_bytes() == b"weights" * 300_000
+
+
+def test_a_link_in_the_place_of_an_object_is_not_followed(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "attempt"
+    (folder / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "elsewhere").write_bytes(b"mine")
+    (folder / "deep" / "er" / "model").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        write(source, folder)
+    assert (tmp_path / "elsewhere").read_bytes() == b"mine"
+
+
+def test_a_store_that_is_not_mounted_here_is_named_and_not_made(
+    source: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(FolderUnreachable, match="nowhere"):
+        write(source, tmp_path / "nowhere")
+
+    assert not (tmp_path / "nowhere").exists()
