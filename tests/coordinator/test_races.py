@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -14,7 +16,7 @@ import pytest
 
 from lastgood.catalog import attempts, copies, generations, history, locks, stages
 from lastgood.catalog.db import Catalog, Transaction
-from tests.coordinator.api import Api, bearer, ok, refused
+from tests.coordinator.api import RUNNER, Api, bearer, ok, refused
 
 FILES = {"a.bin": b"a" * 100}
 T = TypeVar("T")
@@ -202,3 +204,29 @@ def test_one_commit_that_is_sent_twice_at_once_commits_once(api: Api, catalog: C
         ).fetchone()
         copy = copies.in_state(tx, "vision", copies.State.PRESENT)[0]
     assert counters == {"in_flight_bytes": 0, "committed_bytes": copy.stored_bytes}
+
+
+def test_a_part_half_way_in_when_the_attempt_is_sealed_is_in_no_checkpoint(
+    api: Api, store_root: Path
+) -> None:
+    writer = api.writer()
+    prepared = ok(writer.prepare(1, FILES), 201)
+    attempt = prepared["attempt"]
+    url = api.client.base_url
+    with socket.create_connection((url.host, url.port or 80), timeout=20) as connection:
+        head = (
+            f"PUT {RUNNER}/objects/{attempt}/a.bin?part=1 HTTP/1.1\r\nHost: test\r\n"
+            f"Authorization: Bearer {writer.token}\r\nContent-Length: 100\r\n\r\n"
+        )
+        connection.sendall(head.encode() + b"a" * 50)
+        until = time.monotonic() + 20
+        while not list(store_root.glob(".uploads/*/00001.writer")):
+            assert time.monotonic() < until, "nobody receives the part"
+        manifest = writer.manifest(1, FILES)
+        refused(writer.commit(attempt, manifest), 422, "missing-object")
+        connection.sendall(b"a" * 50)
+        answer = connection.recv(65536)
+    assert b" 409 " in answer.split(b"\r\n")[0]
+    assert b"attempt-state" in answer
+    assert list(store_root.glob(f"checkpoints/**/{attempt}/**/*")) == []
+    assert api.latest()["checkpoint"] is None
