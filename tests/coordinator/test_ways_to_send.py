@@ -162,6 +162,8 @@ class TestDirect:
             ({"b.bin": b"b" * 9 + b"X"}, "digest-mismatch", "b.bin"),
             ({"b.bin": b"b" * 9}, "size-mismatch", "b.bin"),
             ({"stray.tmp": b"left behind"}, "integrity-failure", "stray.tmp"),
+            ({"../COMMITTED": b"{}"}, "integrity-failure", "../COMMITTED"),
+            ({"../manifest.json": b"{}"}, "integrity-failure", "../manifest.json"),
         ],
     )
     def test_what_a_job_wrote_wrong_is_named(

@@ -40,7 +40,7 @@ from lastgood.rules import layout
 from lastgood.rules.canonical import digest, parse_canonical
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.names import ManifestDigest
-from lastgood.stores.base import Key, Prefix, Store
+from lastgood.stores.base import Key, KeyExists, Prefix, Store
 from lastgood.stores.open import Stores
 
 INTEGRITY, FENCED, STALE, DEPENDENCY = "integrity", "fenced", "stale-sequence", "dependency-gone"
@@ -115,9 +115,10 @@ def _finish(
         except verify.LongRead:
             return Outcome(attempt)
         faults.point("commit.after-verify")
+        if not known.problems:
+            _put_manifest(store, attempt, content, known)
         if known.problems:
             return _fail_integrity(catalog, attempt, known)
-        store.put_new(Key(layout.manifest_key(attempt.prefix)), content)
         faults.point("commit.after-manifest")
         error = _record(catalog, attempt, manifest, content, known)
         if error is not None:
@@ -144,6 +145,16 @@ def _verify(
         store.protect(Prefix(f"{attempt.prefix}{layout.OBJECTS_NAME}"))
         known.problems |= verify.unexpected_objects(store, attempt, manifest)
     verify.verify(catalog, store, attempt, manifest, known, read_limit_bytes=read_limit_bytes)
+
+
+def _put_manifest(
+    store: Store, attempt: Attempt, content: bytes, known: verify.Verification
+) -> None:
+    """Where jobs write into the store themselves, one may have put another there."""
+    try:
+        store.put_new(Key(layout.manifest_key(attempt.prefix)), content)
+    except KeyExists:
+        known.problems[f"../{layout.MANIFEST_NAME}"] = verify.unexpected("another manifest")
 
 
 def _record(

@@ -198,23 +198,31 @@ def _verdicts(
 
 
 def unexpected_objects(store: Store, attempt: Attempt, manifest: Manifest) -> dict[str, Problem]:
-    """What a job left in its own folder beside the objects of the manifest: it would be part of a
-    checkpoint that does not name it. Raises Unavailable if the store does not list it all."""
-    prefix = f"{attempt.prefix}{layout.OBJECTS_NAME}"
-    named = {item.path for item in manifest.objects}
+    """What a job left in its attempt's folder beside the objects of the manifest: it would be part
+    of a checkpoint that does not name it. Paths of other places than that of the objects begin with
+    `../`. Raises Unavailable if the store does not list it all."""
+    named = {layout.object_key(attempt.prefix, item.path) for item in manifest.objects}
+    named.add(layout.manifest_key(attempt.prefix))  # from an earlier try of this commit
+    objects = f"{attempt.prefix}{layout.OBJECTS_NAME}"
     found: dict[str, Problem] = {}
-    listing = store.list(Prefix(prefix))
+    listing = store.list(Prefix(attempt.prefix))
     for entry in listing:
-        path = entry.key.removeprefix(prefix)
-        if path not in named:
-            found[path] = {
-                "problem": UNEXPECTED_OBJECT,
-                "expected": None,
-                "found": entry.foreign or entry.size_bytes,
-            }
+        if entry.key in named:
+            continue
+        outside = not entry.key.startswith(objects)
+        path = (
+            "../" + entry.key.removeprefix(attempt.prefix) if outside else entry.key[len(objects) :]
+        )
+        found[path] = unexpected(entry.foreign or entry.size_bytes)
     if not listing.complete:
-        raise Unavailable(what=f"store {store.name}", reason=f"it did not list all of {prefix}")
+        reason = f"it did not list all of {attempt.prefix}"
+        raise Unavailable(what=f"store {store.name}", reason=reason)
     return found
+
+
+def unexpected(found: str | int) -> Problem:
+    """The problem of something that is in nobody's manifest."""
+    return {"problem": UNEXPECTED_OBJECT, "expected": None, "found": found}
 
 
 def _version(store: Store, key: Key) -> str | None:
