@@ -196,6 +196,14 @@ def test_a_store_that_is_not_mounted_proves_no_corruption(world: World) -> None:
     assert not (root / "control").exists()
 
 
+def test_a_commit_that_still_has_its_marker_to_write_is_no_corruption(world: World) -> None:
+    copy = world.commit(1, receipt=None)
+    world.owner.execute("UPDATE lastgood.attempts SET finished_at = NULL")
+    lose_the_marker(world, copy)
+    assert validate.due(world.catalog, PROJECT) == []
+    assert run(world, copy)["verdict"] == "inconclusive"
+
+
 def test_a_quarantined_copy_is_never_read(world: World) -> None:
     old = world.commit(1)
     world.commit(2)

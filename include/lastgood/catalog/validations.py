@@ -32,7 +32,8 @@ def project_of(tx: Transaction, copy_id: int) -> str:
 
 
 def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
-    """The present copies of each stage, oldest checkpoint first."""
+    """The present copies of each stage, oldest checkpoint first; without those whose commit
+    still has its completion marker to write."""
     rows = tx.execute(
         """
         SELECT c.stage_id, c.copy_id, k.generation, k.sequence, r.level, r.verdict, r.finished_at,
@@ -42,6 +43,7 @@ def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
                           ORDER BY l.number DESC LIMIT 1), 'pass') = 'fail' AS failed
           FROM copies c
           JOIN checkpoints k USING (checkpoint_id)
+          JOIN attempts a ON a.attempt_id = k.attempt_id AND a.finished_at IS NOT NULL
           LEFT JOIN LATERAL (
                SELECT DISTINCT ON (level) level, verdict, finished_at, validator_version
                  FROM receipts WHERE copy_id = c.copy_id ORDER BY level, number DESC) r ON true
@@ -62,6 +64,17 @@ def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
         position = row["generation"], row["sequence"]
         known[row["copy_id"]] = PresentCopy(row["copy_id"], CopySeen(position, told), row["failed"])
     return {stage_id: list(known.values()) for stage_id, known in stages.items()}
+
+
+def is_finished(tx: Transaction, copy: Copy) -> bool:
+    """Whether the commit of a copy has written its completion marker."""
+    row = tx.execute(
+        "SELECT finished_at IS NOT NULL AS finished FROM attempts WHERE attempt_id = %s",
+        (copy.attempt_id,),
+    ).fetchone()
+    assert row is not None
+    finished: bool = row["finished"]
+    return finished
 
 
 def restorable(tx: Transaction, project: str, stage_id: int) -> list[int]:

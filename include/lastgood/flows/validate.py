@@ -100,7 +100,11 @@ def _validate(catalog: Catalog, stores: Stores, project: str, copy_id: int, acto
         with catalog.transaction() as tx:
             started_at = history.now(tx)
             expected = checkpoints.manifest_body(tx, project, copy.manifest)
-        finding = check(stores[copy.store], copy, expected)
+            finished = validations.is_finished(tx, copy)
+        if finished:
+            finding = check(stores[copy.store], copy, expected)
+        else:
+            finding = Finding("inconclusive", "its commit has the marker still to write")
         with catalog.transaction() as tx:
             stage = stages.locked(tx, project, copy.stage_id)
             locks.copies(tx, [copy_id])
