@@ -46,14 +46,14 @@ class StageHistory:
 
 # Every row is fetched, so the planner must not prefer what gives the first ones soon; and a table
 # that was filled since it was last analysed must not look empty to it.
-_FOR_ALL_ROWS = """
+FOR_ALL_ROWS = """
     SET LOCAL cursor_tuple_fraction = 1;
     SET LOCAL enable_nestloop = off;
     SET LOCAL work_mem = '64MB'
 """
 
 # A statement prepared once for both uses could serve neither well: it is planned for its values.
-_QUERY = """
+QUERY = """
     WITH states AS (
       SELECT DISTINCT ON (copy_id) copy_id, to_state
         FROM copy_transitions
@@ -158,17 +158,17 @@ _QUERY = """
 
 def of_project(tx: Transaction, project: str, as_of: datetime) -> Iterator[StageHistory]:
     """Every stage of a project that has commits, in the order of names: memory is that of one."""
-    tx.execute(_FOR_ALL_ROWS)
+    tx.execute(FOR_ALL_ROWS)
     with tx.connection.cursor(f"history_{uuid4().hex}") as rows:
         rows.itersize = _BATCH_ROWS
-        rows.execute(_QUERY, {"project": project, "as_of": as_of, "stage_id": None})
+        rows.execute(QUERY, {"project": project, "as_of": as_of, "stage_id": None})
         for _, of_stage in groupby(rows, key=itemgetter("stage_id")):
             yield _read_stage(project, list(of_stage))
 
 
 def of_stage(tx: Transaction, project: str, stage_id: int, as_of: datetime) -> StageHistory | None:
     """One stage; None if it has no commits."""
-    rows = tx.execute(_QUERY, {"project": project, "as_of": as_of, "stage_id": stage_id}).fetchall()
+    rows = tx.execute(QUERY, {"project": project, "as_of": as_of, "stage_id": stage_id}).fetchall()
     return _read_stage(project, rows) if rows else None
 
 

@@ -1,0 +1,28 @@
+"""The plan of the one query that a mark reads its history with."""
+
+from __future__ import annotations
+
+from lastgood.catalog import stage_history
+from tests.retention.world import PROJECT, World
+
+
+def test_a_projects_history_is_joined_by_hash_or_merge_though_its_tables_look_empty(
+    world: World,
+) -> None:
+    with world.catalog.transaction() as tx:
+        tx.execute(stage_history.FOR_ALL_ROWS)
+        rows = tx.execute(
+            "EXPLAIN " + stage_history.QUERY,
+            {"project": PROJECT, "as_of": world.now(), "stage_id": None},
+        ).fetchall()
+    plan = "\n".join(row["QUERY PLAN"] for row in rows)
+    assert "Join" in plan
+    assert "Nested Loop" not in plan
+
+
+def test_settings_for_all_rows_end_with_their_transaction(world: World) -> None:
+    with world.catalog.transaction() as tx:
+        list(stage_history.of_project(tx, PROJECT, world.now()))
+    with world.catalog.transaction() as tx:
+        row = tx.execute("SHOW enable_nestloop").fetchone()
+    assert row == {"enable_nestloop": "on"}
