@@ -122,6 +122,18 @@ def test_a_refused_key_stays_counted_and_is_tried_again(
     assert [outcome for (outcome,) in tries] == ["refused", "gone"]
 
 
+def test_a_deletion_under_way_is_finished_although_the_mark_is_too_old(
+    world: World, due: Copy, stubborn: Stubborn
+) -> None:
+    stubborn.refuses = "b.bin"
+    world.sweep()
+    stubborn.refuses = None
+    world.advance(timedelta(hours=3))
+    with pytest.raises(errors.MarkNotSweepable):
+        world.sweep()
+    assert world.state(due) == "deleted"
+
+
 def test_a_listing_that_is_not_whole_closes_nothing(
     world: World, due: Copy, stubborn: Stubborn
 ) -> None:

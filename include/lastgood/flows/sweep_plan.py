@@ -1,0 +1,132 @@
+"""What a sweep would take to the gate: a value that is printed, tested and refused.
+
+It names copies by the newest live mark and by their states; whether each may go is judged later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lastgood import errors
+from lastgood.catalog import copies, history, marks, projects
+from lastgood.catalog.copies import Copy, State
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.marks import Mark
+from lastgood.catalog.projects import PolicyVersion
+from lastgood.flows.policies import policy_of
+from lastgood.rules.policy import Policy
+from lastgood.rules.quantities import rough_size
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a sweep would take to the gate, under one mark. `stop` says why it must not run
+    unless an operator approves it."""
+
+    project: str
+    mark_id: int | None
+    finish: tuple[Copy, ...]  # deletions under way
+    delete: tuple[Copy, ...]  # in quarantine for longer than the grace
+    quarantine: tuple[Copy, ...]
+    take_back: tuple[Copy, ...]  # in quarantine, and no candidate any more
+    stop: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "project": self.project,
+            "mark": self.mark_id,
+            "stop": self.stop,
+            **{
+                step: [str(copy.checkpoint) for copy in getattr(self, step)]
+                for step in ("finish", "delete", "quarantine", "take_back")
+            },
+        }
+
+    def __str__(self) -> str:
+        lines = [f"sweep of {self.project} under mark {self.mark_id}"]
+        for step in ("finish", "delete", "quarantine", "take_back"):
+            found: Sequence[Copy] = getattr(self, step)
+            size = rough_size(sum(copy.stored_bytes for copy in found))
+            lines.append(f"{step.replace('_', ' ')}: {len(found)} copies, {size}")
+            lines += [f"  {copy.checkpoint} in {copy.store}" for copy in found]
+        return "\n".join(lines + ([f"stopped: {self.stop}"] if self.stop else []))
+
+
+def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
+    """What a sweep would do now. Under no mark at all it only finishes deletions. Raises
+    NotFound, and MarkNotSweepable for a mark that is not the newest live one, not of the
+    policy in force, or old."""
+    with catalog.transaction() as tx:
+        version = projects.current_policy(tx, project)
+        policy = policy_of(tx, project)
+        mark = marks.newest(tx, project) if mark_id is None else marks.get(tx, project, mark_id)
+        if mark is not None:
+            _require_sweepable(tx, mark, version, policy)
+        candidates = (
+            {each.copy_id for each in marks.candidates(tx, project, mark.mark_id)}
+            if mark
+            else set[int]()
+        )
+        present = copies.in_state(tx, project, State.PRESENT)
+        hidden = copies.in_state(tx, project, State.QUARANTINED)
+        deleting = copies.in_state(tx, project, State.DELETING)
+        due = history.now(tx) - policy.quarantine.grace
+    sweepable = mark is not None
+    taking = [copy for copy in present if copy.copy_id in candidates]
+    going = [copy for copy in hidden if copy.copy_id in candidates and copy.state_at <= due]
+    return Plan(
+        project=project,
+        mark_id=mark.mark_id if mark else None,
+        finish=tuple(deleting),
+        delete=tuple(going),
+        quarantine=tuple(taking),
+        take_back=tuple(copy for copy in hidden if sweepable and copy.copy_id not in candidates),
+        stop=_stop(policy, taking, going, len(present) + len(hidden)),
+    )
+
+
+def unfinished(catalog: Catalog, project: str) -> Plan:
+    """The deletions under way alone: they are finished whatever the marks say."""
+    with catalog.transaction() as tx:
+        deleting = tuple(copies.in_state(tx, project, State.DELETING))
+    return Plan(project, None, deleting, (), (), (), None)
+
+
+def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, policy: Policy) -> None:
+    newest = marks.newest(tx, mark.project)
+    age = history.now(tx) - mark.at
+    reason = None
+    if mark.kind != "live":
+        reason = f"it is a {mark.kind} one, and only a live mark may delete"
+    elif newest is None or newest.mark_id != mark.mark_id:
+        reason = "a newer live mark was made since"
+    elif mark.policy_digest != version.digest:
+        reason = (
+            f"it was made under policy {mark.policy} version {mark.policy_version}, which is no"
+        )
+        reason += f" more in force; mark again under {version.policy} version {version.version}"
+    elif age > policy.gate.mark_max_age:
+        reason = f"it is as of {mark.at.isoformat()}, longer ago than gate.mark_max_age; mark again"
+    if reason is not None:
+        raise errors.MarkNotSweepable(mark=mark.mark_id, reason=reason)
+
+
+def _stop(
+    policy: Policy, taking: Sequence[Copy], going: Sequence[Copy], existing: int
+) -> str | None:
+    """Why the plan asks for approval: it takes too large a share, or too many bytes."""
+    rules = policy.quarantine
+    if rules.stops_at(len(taking), existing):
+        return (
+            f"it would take {len(taking)} of {existing} copies, more than quarantine.share_guard"
+            " allows; look at the mark, then approve"
+        )
+    for verb, found in (("quarantine", taking), ("delete", going)):
+        size = sum(copy.stored_bytes for copy in found)
+        if rules.approve_above is not None and size > rules.approve_above:
+            return (
+                f"it would {verb} {rough_size(size)}, more than quarantine.approve_above; approve"
+            )
+    return None
