@@ -45,7 +45,7 @@ def _probe(request: Mapping[str, Any], report: TextIO) -> None:
         if told <= PROBLEMS_LIMIT:
             _write(report, event="problem", **problem.to_json())
 
-    for problem in _size_problems(checkpoint):
+    for problem in _size_problems(checkpoint, report):
         tell(problem)
     for one in installed():
         for group in _claims(one, checkpoint, report):
@@ -73,22 +73,24 @@ def _write(report: TextIO, **content: Any) -> None:
     report.flush()
 
 
-def _size_problems(checkpoint: Checkpoint) -> Iterator[Problem]:
+def _size_problems(checkpoint: Checkpoint, report: TextIO) -> Iterator[Problem]:
     for path, size_bytes in checkpoint.sizes.items():
         try:
             with checkpoint.open(path) as file:
                 found = file.seek(0, 2)
         except Broken as broken:
             yield broken.problem
-            continue
-        if found != size_bytes:
-            yield Problem(path, None, f"it has {found} bytes, the manifest says {size_bytes}")
+        except OSError as error:
+            _write(report, event="gap", path=path, reason=_named(error))
+        else:
+            if found != size_bytes:
+                yield Problem(path, None, f"it has {found} bytes, the manifest says {size_bytes}")
 
 
 def _claims(one: Format, checkpoint: Checkpoint, report: TextIO) -> Sequence[Sequence[str]]:
     try:
         return one.claims(checkpoint)
-    except (MemoryError, OSError):
+    except MemoryError:
         raise
     except Exception as error:
         _write(report, event="gap", path=None, reason=f"format {one.name}: {_named(error)}")

@@ -157,7 +157,8 @@ class Found:
 
 
 def walk(root: Any) -> Iterator[Found]:
-    """Every stand-in below a root, once for each name that leads to it; what it holds, once."""
+    """Every stand-in below a root, once for each name that leads to it; containers once, or a small
+    pickle could be made to take forever."""
     waiting = [Found("", root)]
     opened: set[int] = set()
     while waiting:
@@ -169,6 +170,8 @@ def walk(root: Any) -> Iterator[Found]:
         if id(one.value) not in opened:
             opened.add(id(one.value))
             waiting += reversed([Found(_join(one.name, k), v) for k, v in _inside(one.value)])
+        elif isinstance(one.value, Inert):  # a wrapped tensor under a further name
+            waiting += [Found(one.name, v) for v in one.value.arguments[:1] if isinstance(v, Inert)]
 
 
 def _inside(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -60,9 +60,7 @@ def _header(path: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
     size_bytes = file.seek(0, 2)
     file.seek(0)
     if size_bytes < 8:
-        raise Broken(
-            path, None, f"{size_bytes} bytes are no safetensors file: the header's length has 8"
-        )
+        raise Broken(path, None, f"it has {size_bytes} bytes; the header's length alone has 8")
     length = bytearray(8)
     fill(file, memoryview(length), path, None)
     header_bytes = int.from_bytes(length, "little")

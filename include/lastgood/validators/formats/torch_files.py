@@ -125,8 +125,9 @@ def _read_zip(
     checkpoint: Checkpoint, path: str, whole: BinaryIO, size_bytes: int
 ) -> tuple[Any, Mapping[str, Place]]:
     entries = directory(path, whole, size_bytes)
-    packed = next((entry for entry in entries if not entry.stored), None)
-    if packed is not None:
+    compressed = [entry for entry in entries if not entry.stored]
+    if compressed:
+        packed = max(compressed, key=lambda entry: entry.size_bytes)
         raise Broken(
             path,
             packed.name,

@@ -1,0 +1,429 @@
+"""Broken checkpoints whose bytes are what was committed: what only a look inside can see."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lastgood.rules.manifest import Manifest
+from lastgood.validators.formatting import FormatFinding, check_format, shown
+from lastgood.validators.isolation import Limits
+from tests.validators.building import (
+    LIMITS,
+    STEP,
+    entry,
+    manifest_of,
+    with_size,
+    write_safetensors,
+    write_tensors,
+)
+
+ONES = np.ones(4, dtype="<f4").tobytes()
+NAN = np.array([1, np.nan, np.inf, 2], dtype="<f4").tobytes()
+MODEL = "model.safetensors"
+
+
+def look_at(
+    root: Path, manifest: Manifest, tmp_path: Path, limits: Limits = LIMITS, **policy: Any
+) -> FormatFinding:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return check_format(root, manifest, scratch, limits, **policy)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    return folder
+
+
+# Each builds a checkpoint and answers its manifest; what is found must name file and tensor.
+Builder = Callable[[Path], Manifest]
+BROKEN: dict[str, tuple[Builder, str, str | None, str]] = {}
+
+
+def broken(path: str, tensor: str | None, says: str) -> Callable[[Builder], Builder]:
+    def enter(build: Builder) -> Builder:
+        BROKEN[build.__name__.replace("_", " ")] = (build, path, tensor, says)
+        return build
+
+    return enter
+
+
+@broken(MODEL, None, "the manifest says 1000")
+def truncated_shard(root: Path) -> Manifest:
+    write_tensors(root / MODEL, {"a": ONES})
+    return with_size(manifest_of(root), MODEL, 1000)
+
+
+@broken(MODEL, "b", "end at byte 32, the file's data at 16")
+def tensor_beyond_the_end(root: Path) -> Manifest:
+    write_safetensors(root / MODEL, {"a": entry(0, 16, [4]), "b": entry(16, 32, [4])}, ONES)
+    return manifest_of(root)
+
+
+@broken(MODEL, "b", "overlap those of a")
+def overlapping_offsets(root: Path) -> Manifest:
+    write_safetensors(root / MODEL, {"a": entry(0, 16, [4]), "b": entry(8, 24, [4])}, ONES * 2)
+    return manifest_of(root)
+
+
+@broken(MODEL, "b", "8 bytes before it belong to no tensor")
+def hole_between_tensors(root: Path) -> Manifest:
+    write_safetensors(root / MODEL, {"a": entry(0, 8, [2]), "b": entry(16, 32, [4])}, ONES * 2)
+    return manifest_of(root)
+
+
+@broken(MODEL, None, "last 16 bytes belong to no tensor")
+def bytes_after_the_last_tensor(root: Path) -> Manifest:
+    write_safetensors(root / MODEL, {"a": entry(0, 16, [4])}, ONES * 2)
+    return manifest_of(root)
+
+
+@broken(MODEL, "a", "twice")
+def duplicate_names(root: Path) -> Manifest:
+    one = json.dumps(entry(0, 16, [4]))
+    header = f'{{"a": {one}, "a": {one}}}'.encode()
+    write_safetensors(root / MODEL, header, ONES)
+    return manifest_of(root)
+
+
+@broken(MODEL, "a", "'F33' is no dtype")
+def unknown_dtype(root: Path) -> Manifest:
+    write_safetensors(root / MODEL, {"a": entry(0, 16, [4], "F33")}, ONES)
+    return manifest_of(root)
+
+
+@broken(MODEL, "a", "is 8 bytes, its offsets span 16")
+def wrong_dtype_for_its_bytes(root: Path) -> Manifest:
+    write_safetensors(root / MODEL, {"a": entry(0, 16, [4], "BF16")}, ONES)
+    return manifest_of(root)
+
+
+@broken(MODEL, "a", "declares BF16, the file has F32")
+def wrong_dtype_against_the_manifest(root: Path) -> Manifest:
+    write_tensors(root / MODEL, {"a": ONES})
+    return manifest_of(root, sharding={"tensors": {MODEL: {"a": {"dtype": "BF16"}}}})
+
+
+@broken(MODEL, "a", "declares shape [8]")
+def wrong_shape_against_the_manifest(root: Path) -> Manifest:
+    write_tensors(root / MODEL, {"a": ONES})
+    return manifest_of(root, sharding={"tensors": {MODEL: {"a": {"shape": [8]}}}})
+
+
+@broken(MODEL, "b", "the file does not have it")
+def tensor_that_the_manifest_declares_is_absent(root: Path) -> Manifest:
+    write_tensors(root / MODEL, {"a": ONES})
+    return manifest_of(root, sharding={"tensors": {MODEL: {"b": {}}}})
+
+
+@broken(MODEL, "b", "2 values are NaN or infinite")
+def nan_weights(root: Path) -> Manifest:
+    write_tensors(root / MODEL, {"a": ONES, "b": NAN})
+    return manifest_of(root)
+
+
+@broken(MODEL, "b", "1 values are NaN or infinite")
+def infinity_in_the_last_bfloat16(root: Path) -> Manifest:
+    values = np.zeros(300_001, dtype="<u2")
+    values[-1] = 0xFF80
+    write_safetensors(root / MODEL, {"b": entry(0, 600_002, [300_001], "BF16")}, values.tobytes())
+    return manifest_of(root)
+
+
+@broken(MODEL, None, "header says that it has 107374182400 bytes")
+def header_of_100_gigabytes(root: Path) -> Manifest:
+    (root / MODEL).write_bytes((100 << 30).to_bytes(8, "little") + b"{}" + ONES)
+    return manifest_of(root)
+
+
+@broken(MODEL, None, "the header is not JSON")
+def header_nested_without_end(root: Path) -> Manifest:
+    write_safetensors(root / MODEL, b'{"a":' + b"[" * 200_000, ONES)
+    return manifest_of(root)
+
+
+@broken(MODEL, None, "header's length alone has 8")
+def empty_file(root: Path) -> Manifest:
+    (root / MODEL).write_bytes(b"")
+    return manifest_of(root)
+
+
+@broken(MODEL, None, "is a link")
+def symlink(root: Path) -> Manifest:
+    write_tensors(root / MODEL, {"a": ONES})
+    manifest = manifest_of(root)
+    (root / MODEL).rename(root.parent / "elsewhere")
+    (root / MODEL).symlink_to(root.parent / "elsewhere")
+    return manifest
+
+
+@broken("parts/model.safetensors", None, "is a link")
+def symlink_to_a_folder(root: Path) -> Manifest:
+    write_tensors(root / "parts" / MODEL, {"a": ONES})
+    manifest = manifest_of(root)
+    (root / "parts").rename(root.parent / "elsewhere")
+    (root / "parts").symlink_to(root.parent / "elsewhere")
+    return manifest
+
+
+@broken(MODEL, None, "is not a regular file")
+def pipe(root: Path) -> Manifest:
+    write_tensors(root / MODEL, {"a": ONES})
+    manifest = manifest_of(root)
+    (root / MODEL).unlink()
+    os.mkfifo(root / MODEL)
+    return manifest
+
+
+@broken("rank1.safetensors", None, f"it is of step {STEP - 1}, the checkpoint of {STEP}")
+def shard_of_another_step(root: Path) -> Manifest:
+    write_tensors(root / "rank0.safetensors", {"a": ONES}, step=STEP)
+    write_tensors(root / "rank1.safetensors", {"a": ONES}, step=STEP - 1)
+    return manifest_of(root)
+
+
+@broken("manifest", None, "no object is of rank 2; the world has 3 ranks")
+def missing_rank(root: Path) -> Manifest:
+    write_tensors(root / "rank0.safetensors", {"a": ONES})
+    write_tensors(root / "rank1.safetensors", {"a": ONES})
+    ranks = {"rank0.safetensors": 0, "rank1.safetensors": 1}
+    return manifest_of(root, ranks=ranks, world_size=3)
+
+
+@broken("manifest", None, "no object is of rank 1")
+def missing_rank_where_every_rank_is_declared(root: Path) -> Manifest:
+    write_tensors(root / MODEL, {"a": ONES})
+    return manifest_of(root, ranks={MODEL: 0}, world_size=2, sharding={"ranks": "every"})
+
+
+def _index(root: Path, weight_map: Mapping[str, str]) -> None:
+    (root / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+@broken("model.safetensors.index.json", "b", "in shard-2.safetensors, which is not there")
+def index_naming_an_absent_shard(root: Path) -> Manifest:
+    write_tensors(root / "shard-1.safetensors", {"a": ONES})
+    _index(root, {"a": "shard-1.safetensors", "b": "shard-2.safetensors"})
+    return manifest_of(root)
+
+
+@broken("model.safetensors.index.json", "b", "in shard-1.safetensors, which does not have it")
+def index_naming_an_absent_tensor(root: Path) -> Manifest:
+    write_tensors(root / "shard-1.safetensors", {"a": ONES})
+    _index(root, {"a": "shard-1.safetensors", "b": "shard-1.safetensors"})
+    return manifest_of(root)
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch /tmp/lastgood-was-owned",)
+
+
+def _torch_zip(file: Path, content: bytes, *, compressed: bool = False, data: bytes = b"") -> None:
+    method = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("archive/data.pkl", content)
+        archive.writestr("archive/data/0", data)
+
+
+@broken("optimizer.pt", None, "would run posix.system; it was not run")
+def malicious_pickle(root: Path) -> Manifest:
+    _torch_zip(root / "optimizer.pt", pickle.dumps({"state": _Evil()}))
+    return manifest_of(root)
+
+
+@broken("optimizer.pt", None, "would run posix.system; it was not run")
+def malicious_pickle_in_the_old_form(root: Path) -> Manifest:
+    (root / "optimizer.pt").write_bytes(pickle.dumps(_Evil(), protocol=2))
+    return manifest_of(root)
+
+
+@broken("ckpt/.metadata", None, "would run posix.system; it was not run")
+def malicious_metadata(root: Path) -> Manifest:
+    (root / "ckpt").mkdir()
+    (root / "ckpt" / ".metadata").write_bytes(pickle.dumps(_Evil()))
+    (root / "ckpt" / "__0_0.distcp").write_bytes(b"x")
+    return manifest_of(root)
+
+
+@broken("ckpt/.metadata", None, "is not there")
+def shards_without_metadata(root: Path) -> Manifest:
+    (root / "ckpt").mkdir()
+    (root / "ckpt" / "__0_0.distcp").write_bytes(b"x")
+    return manifest_of(root)
+
+
+@broken("model.pt", "archive/data/0", "unpack to 67108864: torch.save does not compress")
+def zip_bomb(root: Path) -> Manifest:
+    _torch_zip(root / "model.pt", pickle.dumps({}), compressed=True, data=bytes(64 << 20))
+    return manifest_of(root)
+
+
+@broken("arrays.npz", "b", "a zip bomb")
+def zip_bomb_with_an_impossible_size(root: Path) -> Manifest:
+    np.savez_compressed(root / "arrays.npz", b=np.ones(4))
+    content = bytearray((root / "arrays.npz").read_bytes())
+    place = content.rindex(b"PK\x01\x02") + 24  # the unpacked size in the zip's directory
+    content[place : place + 4] = struct.pack("<I", 0xFFFF_FFF0)
+    (root / "arrays.npz").write_bytes(content)
+    return manifest_of(root)
+
+
+@broken("arrays.npz", "b.npy", "shares bytes with another entry")
+def zip_whose_entries_overlap(root: Path) -> Manifest:
+    np.savez(root / "arrays.npz", a=np.ones(4), b=np.ones(4))
+    content = bytearray((root / "arrays.npz").read_bytes())
+    place = content.rindex(b"PK\x01\x02") + 42  # where the last entry says that it begins
+    content[place : place + 4] = struct.pack("<I", 0)
+    (root / "arrays.npz").write_bytes(content)
+    return manifest_of(root)
+
+
+@broken("model.pt", None, "not a whole zip file")
+def truncated_zip(root: Path) -> Manifest:
+    _torch_zip(root / "model.pt", pickle.dumps({}), data=bytes(1000))
+    (root / "model.pt").write_bytes((root / "model.pt").read_bytes()[:600])
+    return manifest_of(root)
+
+
+@broken("state.npy", "state.npy", "array of objects")
+def array_of_objects(root: Path) -> Manifest:
+    np.save(root / "state.npy", np.array([_Evil()], dtype=object), allow_pickle=True)
+    return manifest_of(root)
+
+
+@broken("state.npy", "state.npy", "is 80 bytes, there are 72")
+def truncated_array(root: Path) -> Manifest:
+    np.save(root / "state.npy", np.ones(10))
+    (root / "state.npy").write_bytes((root / "state.npy").read_bytes()[:-8])
+    return manifest_of(root)
+
+
+@broken("arrays.npz", "b", "1 values are NaN or infinite")
+def nan_in_a_packed_big_endian_array(root: Path) -> Manifest:
+    np.savez_compressed(root / "arrays.npz", a=np.ones(3), b=np.array([1, np.nan], dtype=">f8"))
+    return manifest_of(root)
+
+
+@broken("config.json", None, "it is not JSON")
+def half_a_json_file(root: Path) -> Manifest:
+    (root / "config.json").write_text('{"layers": 2, ')
+    return manifest_of(root)
+
+
+@broken("config.json", "layers", "stands twice")
+def json_with_a_key_twice(root: Path) -> Manifest:
+    (root / "config.json").write_text('{"layers": 2, "layers": 3}')
+    return manifest_of(root)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_checkpoint_fails_and_the_reason_names_file_and_tensor(
+    name: str, root: Path, tmp_path: Path
+) -> None:
+    build, path, tensor, says = BROKEN[name]
+
+    finding = look_at(root, build(root), tmp_path)
+
+    assert finding.verdict == "fail", finding
+    problems = [one for one in finding.problems if says in one["problem"]]
+    assert problems, finding.problems
+    assert (problems[0]["path"], problems[0]["tensor"]) == (path, tensor)
+    assert shown(finding.problems[0]) in finding.reason
+    assert not Path("/tmp/lastgood-was-owned").exists()
+
+
+def test_sound_checkpoint_of_many_formats_passes(root: Path, tmp_path: Path) -> None:
+    write_tensors(root / "shard-1.safetensors", {"a": ONES}, step=STEP)
+    write_tensors(root / "shard-2.safetensors", {"b": ONES * 1000}, step=STEP)
+    _index(root, {"a": "shard-1.safetensors", "b": "shard-2.safetensors"})
+    np.savez(root / "loader.npz", order=np.arange(100), empty=np.zeros((0, 3)))
+    np.save(root / "scalar.npy", np.float64(3))
+    (root / "trainer_state.json").write_text('{"loss": NaN}')
+    (root / "notes.txt").write_text("not looked into")
+    sharding = {"tensors": {"shard-1.safetensors": {"a": {"dtype": "F32", "shape": [4]}}}}
+
+    finding = look_at(root, manifest_of(root, sharding=sharding), tmp_path)
+
+    assert finding.verdict == "pass", finding
+    assert not finding.problems
+    assert finding.reason == ("5 tensors in 6 files, every value read; 1 files of no known format")
+    assert finding.bytes_read > 16 * 1001 + 800
+
+
+@pytest.mark.parametrize(
+    ("non_finite", "verdict", "severities"),
+    [("fail", "fail", ["fail"]), ("warn", "pass", ["warn"]), ("ignore", "pass", [])],
+)
+def test_policy_says_what_a_nan_means(
+    root: Path, tmp_path: Path, non_finite: str, verdict: str, severities: list[str]
+) -> None:
+    write_tensors(root / MODEL, {"a": NAN})
+
+    finding = look_at(root, manifest_of(root), tmp_path, non_finite=non_finite)
+
+    assert finding.verdict == verdict
+    assert [one["severity"] for one in finding.problems] == severities
+
+
+def test_objects_of_one_rank_alone_are_no_missing_ranks(root: Path, tmp_path: Path) -> None:
+    write_tensors(root / MODEL, {"a": ONES})
+
+    finding = look_at(root, manifest_of(root, ranks={MODEL: 0}, world_size=8), tmp_path)
+
+    assert finding.verdict == "pass"
+
+
+def test_a_policy_may_name_a_global_as_harmless(root: Path, tmp_path: Path) -> None:
+    _torch_zip(root / "training_args.bin", pickle.dumps({"config": io.StringIO("x")}))
+    manifest = manifest_of(root)
+
+    assert look_at(root, manifest, tmp_path).verdict == "fail"
+    (tmp_path / "scratch").rename(tmp_path / "before")
+    named = ["_io.StringIO"]
+    assert look_at(root, manifest, tmp_path, pickle_globals=named).verdict == "pass"
+
+
+def test_files_of_no_known_format_prove_nothing(root: Path, tmp_path: Path) -> None:
+    (root / "weights.onnx").write_bytes(b"?")
+
+    finding = look_at(root, manifest_of(root), tmp_path)
+
+    assert finding.verdict == "inconclusive"
+    assert "no file is of a format that is known here" in finding.reason
+
+
+def test_a_file_that_may_not_be_read_proves_nothing(root: Path, tmp_path: Path) -> None:
+    write_tensors(root / MODEL, {"a": ONES})
+    manifest = manifest_of(root)
+    (root / MODEL).chmod(0)
+
+    finding = look_at(root, manifest, tmp_path)
+
+    if finding.verdict == "pass":
+        pytest.skip("root reads everything")
+    assert finding.verdict == "inconclusive"
+    assert "Permission denied" in finding.reason
+
+
+def test_a_limit_that_is_reached_proves_nothing(root: Path, tmp_path: Path) -> None:
+    (root / "huge.json").write_bytes(b"[" + b",".join([b"{}"] * 6_000_000) + b"]")
+    limits = Limits(memory_bytes=64 << 20, time=LIMITS.time)
+
+    finding = look_at(root, manifest_of(root), tmp_path, limits)
+
+    assert finding.verdict == "inconclusive"
+    assert "limit of memory" in finding.reason
