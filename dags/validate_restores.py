@@ -36,10 +36,10 @@ def validate_restores() -> None:
         return scheduled.due_validations()
 
     @task(pool="lastgood_reading", retries=2, retry_delay=timedelta(seconds=15))
-    def validate(project: str, copy_id: int) -> dict[str, Any]:
+    def validate(project: str, copy_ids: list[int]) -> dict[str, Any]:
         from lastgood.flows import scheduled
 
-        return dict(scheduled.validate_copy(copy_id))
+        return dict(scheduled.validate_shard(project, copy_ids))
 
     validate.expand_kwargs(due())
 

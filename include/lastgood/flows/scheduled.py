@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,13 +17,16 @@ from uuid import UUID
 
 from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
-from lastgood.errors import LastgoodError
+from lastgood.errors import CopyState, LastgoodError, Unavailable
 from lastgood.flows import cleanup, commit, mark, sweep, validate, verify
 from lastgood.flows.services import Services
+from lastgood.stores.base import StoreError
 
 _log = logging.getLogger(__name__)
 _BATCH = 1000
 """Tasks of one mapping; Airflow allows 1,024. The rest is for the next run."""
+_SHARD = 8
+"""Copies that one task validates: starting a task costs seconds."""
 
 
 class DoneInPart(LastgoodError):
@@ -56,21 +60,33 @@ def finish_commit(attempt: str) -> Mapping[str, Any]:
 
 
 def due_validations() -> list[dict[str, Any]]:
-    """The copies whose receipt is missing or too old: project and copy of each."""
+    """The copies whose receipt is missing or too old, in shards: project and copies of each."""
     with _services() as services:
         with services.catalog.transaction() as tx:
             names = projects.names(tx)
-        return [
-            {"project": project, "copy_id": copy_id}
-            for project in names
-            for copy_id in validate.due(services.catalog, project)
-        ][:_BATCH]
+        due = {project: validate.due(services.catalog, project)[:_BATCH] for project in names}
+    return [
+        {"project": project, "copy_ids": copy_ids[start : start + _SHARD]}
+        for project, copy_ids in due.items()
+        for start in range(0, len(copy_ids), _SHARD)
+    ][:_BATCH]
 
 
-def validate_copy(copy_id: int) -> Mapping[str, Any]:
-    """Validate one copy and write its receipt."""
+def validate_shard(project: str, copy_ids: Sequence[int]) -> Mapping[str, Any]:
+    """Validate the copies that are still due, and write a receipt for each."""
+    verdicts: Counter[str] = Counter()
+    failed: dict[str, str] = {}
     with _services() as services:
-        return validate.run(services.catalog, services.stores, copy_id)
+        due = set(validate.due(services.catalog, project))
+        for copy_id in (copy_id for copy_id in copy_ids if copy_id in due):
+            try:
+                told = validate.run(services.catalog, services.stores, copy_id)
+                verdicts[told["verdict"]] += 1
+            except CopyState as error:
+                _log.info("not validated: %s", error)  # it was quarantined meanwhile
+            except (StoreError, Unavailable) as error:
+                failed[f"copy {copy_id}"] = str(error)
+    return _whole({"project": project, "verdicts": dict(verdicts), "failed": failed})
 
 
 def mark_now(project: str) -> Mapping[str, Any]:
