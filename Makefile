@@ -36,7 +36,7 @@ stop: ## Stop the stack; no process of it is left
 	@if [ -x $(PY) ]; then $(STACK) down; else echo "nothing was ever started here"; fi
 
 status: venv ## Show what runs, where, and how much memory it takes
-	$(STACK) status
+	@$(STACK) status || [ $$? -eq 3 ]
 
 test: venv ## Run the whole test suite
 	$(BIN)/pytest

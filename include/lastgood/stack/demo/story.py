@@ -39,7 +39,6 @@ class Told:
     partial_bytes: int
     uninterrupted: Path
     failed_before: int
-    reported_before: bool
     report: Mapping[str, Any]
 
 
@@ -76,7 +75,6 @@ def told(demo: Demo) -> Iterator[Told]:
     """Run the story; the reader of an old checkpoint reads until the block ends."""
     place, screen = demo.place, demo.screen
     failed_before = sum(1 for one in _uploads(demo) if one["state"] == "failed")
-    reported_before = bool(place.operator("reports", project=PROJECT, limit=1)["reports"])
     with screen.step("wait until Airflow has read the DAGs"):
         place.airflow.wait_until_parsed(DAG_IDS, PATIENCE)
     job = TrainingJob(
@@ -104,7 +102,6 @@ def told(demo: Demo) -> Iterator[Told]:
             partial_bytes,
             uninterrupted,
             failed_before,
-            reported_before,
             report,
         )
 
