@@ -62,8 +62,8 @@ def _configure(connection: psycopg.Connection[DictRow]) -> None:
 
 
 def _probe(dsn: str) -> None:
-    """Lock-then-look holds at READ COMMITTED alone: a snapshot taken for the whole transaction would
-    show facts from before the wait for a lock."""
+    """Lock-then-look holds at READ COMMITTED alone: a snapshot taken for the whole transaction
+    would show facts from before the wait for a lock."""
     try:
         with psycopg.connect(dsn, row_factory=dict_row) as connection:
             isolation = _value(connection, "SHOW default_transaction_isolation")
@@ -81,7 +81,8 @@ def _probe(dsn: str) -> None:
         raise CatalogSetup(reason=f"its server has version {version}; 14 is the oldest that serves")
     if revision != SCHEMA_REVISION:
         raise CatalogSetup(
-            reason=f"its schema is {revision or 'absent'}, not {SCHEMA_REVISION}: run `lastgood migrate`"
+            reason=f"its schema is {revision or 'absent'}, not {SCHEMA_REVISION}: run"
+            " `lastgood migrate`"
         )
 
 

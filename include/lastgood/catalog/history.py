@@ -28,8 +28,8 @@ def record(
 ) -> Event:
     """Append an event to a stage whose row this transaction has locked, and put it into the outbox.
 
-    `recorded_at` is later than the stage's last event and the project's last mark, although the clock
-    may stand or step back: nothing can appear at or before an instant that a mark has already judged.
+    `recorded_at` is later than the stage's last event and the project's last mark, although the
+    clock may stand or step back: nothing can appear at or before an instant that a mark has judged.
     Rows written for the same change take the event's `recorded_at`.
     """
     tx.execute(

@@ -7,8 +7,8 @@ Every transaction that decides or changes a fact takes its locks in this order a
 3. attempts, then copies, by id;
 4. the capacity counters.
 
-Each function is a statement of its own, and facts are read by later statements: a SELECT that waited
-for a lock would answer with facts from before the wait.
+Each function is a statement of its own, and facts are read by later statements: a SELECT that
+waited for a lock would answer with facts from before the wait.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def migrate(owner_dsn: str, *, app_role: str = "lastgood_app") -> None:
-    """Run the missing migrations as the owner of the tables, then grant `app_role` (created without a
-    password if absent) what it needs: reading and appending everywhere, changing only where a table is
-    not append-only. Repeating it is a no-op. `owner_dsn` is a libpq connection string."""
+    """Run the missing migrations as the owner of the tables, then grant `app_role` (created without
+    a password if absent) what it needs: reading and appending everywhere, changing only where a
+    table is not append-only. Repeating it is a no-op. `owner_dsn` is a libpq connection string."""
     engine = sqlalchemy.create_engine(
         "postgresql+psycopg://",
         connect_args=conninfo_to_dict(owner_dsn),
