@@ -5,8 +5,10 @@
 It learns a function of 16 numbers with a two-layer network, data parallel on two processes. Every
 few steps both ranks save what they own: weights, Adam's moments, the random generator and the
 position in the data. Started again, it resumes from the last good checkpoint and ends with the
-very weights of a run that was never interrupted (`--offline` is such a run). What a job has to do
-for this is in `save_checkpoint` and `restore`; the rest is an ordinary training loop.
+very weights of a run that was never interrupted (`--offline` is such a run). With `--restore-step`
+it proves that a checkpoint restores: it takes one step from it and reports the loss, which
+`save_checkpoint` has recorded. What a job has to do for all this is in `save_checkpoint`, `restore`
+and `restore_step`; the rest is an ordinary training loop.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +35,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from lastgood.runner import (
@@ -50,6 +54,8 @@ Floats = NDArray[np.float64]
 Tensors = dict[str, NDArray[Any]]
 RANKS = 2
 SEED = 20_240_229
+NEXT_LOSS = "restore/next_loss"  # what a restored run's first step must find
+CHECKPOINT_IS_BAD = 65  # the exit code that says so to who restores
 INPUTS, HIDDEN, SAMPLES, BATCH = 16, 64, 4096, 64  # samples and batch: of each rank
 LEARNING_RATE, BETA1, BETA2, EPSILON = 0.03, 0.9, 0.999, 1e-8
 NOISE = 0.02  # added to the inputs of each batch, so that the random generator matters
@@ -180,16 +186,21 @@ class Rank:
         self.pipe.send_bytes(values.tobytes())
         return np.frombuffer(self.pipe.recv_bytes())
 
-    def train_step(self) -> None:
-        _, gradients = self.network.loss_and_gradients(*self.loader.next_batch())
+    def train_step(self) -> float:
+        """Take one step; the loss of this rank before it."""
+        loss, gradients = self.network.loss_and_gradients(*self.loader.next_batch())
         mean = self.mean(gradients)
         self.step += 1
         self.network.update(self.step, mean)
+        return loss
+
+    def mean_loss(self, loss: float) -> float:
+        return float(self.mean(np.array([loss]))[0])
 
     def next_loss(self) -> float:
         """The loss of the step to come: a restored run must have exactly it."""
         loss, _ = self.network.loss_and_gradients(*self.loader.peek_batch())
-        return float(self.mean(np.array([loss]))[0])
+        return self.mean_loss(loss)
 
     def say(self, name: str, text: str) -> None:
         """Leave a message for the other rank in the shared folder."""
@@ -220,7 +231,7 @@ def write_shards(rank: Rank) -> dict[str, Path]:
     }
     for path, tensors in shards.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, folder / path)
+        save_file(tensors, folder / path, metadata={"step": str(rank.step)})
     return {path: folder / path for path in shards}
 
 
@@ -230,7 +241,7 @@ def save_checkpoint(rank: Rank, run: Generation | None, *, final: bool, victims:
     `victims` are killed in the middle of the upload: how the demo dies.
     """
     files = write_shards(rank)
-    metrics = {"eval/loss": rank.network.eval_loss(), "train/next_loss": rank.next_loss()}
+    metrics = {"eval/loss": rank.network.eval_loss(), NEXT_LOSS: rank.next_loss()}
     name = f"step-{rank.step}"
     if run is None:
         sizes = {path: file.stat().st_size for path, file in files.items()}
@@ -256,8 +267,9 @@ def save_checkpoint(rank: Rank, run: Generation | None, *, final: bool, victims:
         metrics=metrics,
         runtime=runtime_identity(),
         runtime_contract_version="1",
-        restore=RestoreContract("numpy-mlp", {"ranks": RANKS}),
+        restore=RestoreContract("numpy-demo", {"ranks": RANKS}),
         world_size=RANKS,
+        sharding={"ranks": "every"},
         final=final,
     )
     print(f"saved {saved}, eval/loss {metrics['eval/loss']:.4f}", flush=True)
@@ -305,7 +317,10 @@ def run_rank_1(pipe: Connection, shared: Path, options: argparse.Namespace) -> N
         begin = json.loads(rank.hear("begin"))
         if begin["folder"]:
             restore(rank, Path(begin["folder"]), begin["step"])
-        train(rank, None, options, other=0)
+        if options.restore_step:
+            rank.mean_loss(rank.train_step())
+        else:
+            train(rank, None, options, other=0)
     except EOFError:
         sys.exit("rank 1: rank 0 is gone")
 
@@ -345,6 +360,23 @@ def run_rank_0(run: Generation | None, shared: Path, options: argparse.Namespace
         return rank.network
 
 
+def restore_step(shared: Path, options: argparse.Namespace) -> None:
+    """Both ranks go on from a checkpoint by one step, and rank 0 reports what came of it."""
+    started = time.monotonic()
+    with second_rank(shared, options) as (pipe, _):
+        rank = Rank(0, pipe, shared, Network(np.random.default_rng(SEED)), Loader(0))
+        try:
+            restore(rank, options.restore_step, options.step)
+        except (KeyError, OSError, SafetensorError) as error:
+            print(f"the checkpoint does not load: {error!r}", flush=True)
+            sys.exit(CHECKPOINT_IS_BAD)
+        rank.say("begin", json.dumps({"folder": str(options.restore_step), "step": options.step}))
+        loss = rank.mean_loss(rank.train_step())
+    seconds = time.monotonic() - started
+    report = {"step": rank.step, "loss": loss, "seconds": seconds, "ranks": RANKS}
+    options.report.write_text(json.dumps(report))
+
+
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a small network; survive SIGKILL.")
     parser.add_argument("--url", help="where the coordinator answers")
@@ -362,9 +394,16 @@ def read_options() -> argparse.Namespace:
     parser.add_argument(
         "--offline", action="store_true", help="no coordinator, no checkpoints: the reference"
     )
+    drill = parser.add_argument_group("restore drill, as the contract numpy-demo runs it")
+    drill.add_argument("--restore-step", type=Path, metavar="FOLDER", help="of the checkpoint")
+    drill.add_argument("--step", type=int, help="of the checkpoint")
+    drill.add_argument("--ranks", type=int, choices=[RANKS], help="which saved the checkpoint")
+    drill.add_argument("--report", type=Path, help="where step, loss and seconds are written")
     options = parser.parse_args()
-    if not options.offline and not options.url:
-        parser.error("give --url, or --offline")
+    if options.restore_step and (options.step is None or options.report is None):
+        parser.error("--restore-step goes with --step and --report")
+    if not options.offline and not options.url and not options.restore_step:
+        parser.error("give --url, --offline or --restore-step")
     return options
 
 
@@ -372,6 +411,9 @@ def main() -> None:
     options = read_options()
     with tempfile.TemporaryDirectory(prefix="lastgood-train-") as folder:
         shared = Path(folder)
+        if options.restore_step:
+            restore_step(shared, options)
+            return
         if options.offline:
             network = run_rank_0(None, shared, options)
         else:

@@ -213,7 +213,7 @@ def test_digest_is_of_the_meaning_not_of_the_writing() -> None:
 def test_digest_is_pinned() -> None:
     assert (
         parse(document()).digest
-        == "7be460cd70a65b5a48fc0e9106d15421e0f28a72077583a4108fd91496b60375"
+        == "e9f13c7129e2bd8613757ddae25dc5f970362ec8c4e679837a7efd1e626762f5"
     )
 
 

@@ -34,6 +34,7 @@ class Validation:
     reason: str
     topology: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[Mapping[str, Any]] = ()
+    last_lines: Sequence[str] = ()  # what the isolated process printed last
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,4 +189,5 @@ def _body(copy: Copy, validation: Validation, number: int, previous: str | None)
         "reason": validation.reason,
         "topology": dict(validation.topology),
         "problems": [dict(problem) for problem in validation.problems],
+        "last_lines": list(validation.last_lines),
     }

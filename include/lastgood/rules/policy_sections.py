@@ -150,12 +150,17 @@ NEVER = Cadence()
 
 @dataclass(frozen=True, slots=True)
 class ValidationPolicy:
-    """When each level is validated. All bytes are read again within `reread_all_within`."""
+    """When each level is validated, and what it minds. All bytes are read again within
+    `reread_all_within`."""
 
     checksum: Cadence = EVERY_COMMIT
     format: Cadence = NEVER
     restore: Cadence = NEVER
     reread_all_within: timedelta = timedelta(days=30)
+    non_finite: str = "fail"  # what NaN or infinity in a float tensor means: fail, warn, ignore
+    pickle_globals: tuple[
+        str, ...
+    ] = ()  # of pickles, beside those that PyTorch's weights_only knows
 
     def cadence(self, level: Level) -> Cadence:
         cadences = {
@@ -242,6 +247,14 @@ def _read_margin(node: Node) -> int | float:
     return margin
 
 
+def _read_globals(node: Node) -> tuple[str, ...]:
+    names = [(item, item.text(200)) for item in node.items(1000)]
+    for item, name in names:
+        if not all(part.isidentifier() for part in name.split(".")) or "." not in name:
+            raise item.error(f"{name!r} is no global's full name, as in package.module.Class")
+    return tuple(name for _, name in names)
+
+
 DURATION = Form(read_duration, duration_text)
 SHARE = Form(read_share, share_text)
 LEVEL = Form(_read_level, str)
@@ -272,6 +285,8 @@ VALIDATE: Forms = {
     "format": _CADENCE,
     "restore": _CADENCE,
     "reread_all_within": DURATION,
+    "non_finite": Form(lambda node: node.one_of(("fail", "warn", "ignore")), _same),
+    "pickle_globals": Form(_read_globals, list),
 }
 OBJECTIVES: Forms = {"rpo": DURATION, "rto": DURATION, "max_overhead": SHARE}
 LEASES: Forms = {

@@ -265,3 +265,7 @@ class Store(Protocol):
 
     def direct_path(self, prefix: Prefix) -> str:
         """The folder a job writes into. Only where the profile is direct."""
+
+    def local_path(self, prefix: Prefix) -> str | None:
+        """Where what lies below the prefix can be read as files of this machine, by somebody who
+        holds a reader's lease; None where there are no such files."""

@@ -305,6 +305,9 @@ class FileStore:
         ):
             return os.fsdecode(os.path.join(os.fsencode(self.root), *path))
 
+    def local_path(self, prefix: Prefix) -> str | None:
+        return os.fsdecode(os.path.join(os.fsencode(self.root), *self._copy_path(prefix)))
+
     def _copy_path(self, prefix: Prefix) -> Path:
         path = prefix_path_of(self.name, prefix)
         if not path:

@@ -230,6 +230,9 @@ class S3Store:
     def direct_path(self, prefix: Prefix) -> str:
         raise StoreError(store=self.name, key=prefix, reason="a bucket is no folder")
 
+    def local_path(self, prefix: Prefix) -> str | None:
+        return None
+
     def _copy_prefix(self, prefix: Prefix) -> Prefix:
         if not prefix_path_of(self.name, prefix):
             raise StoreError(store=self.name, key=prefix, reason="this is the whole store")

@@ -80,7 +80,8 @@ class Outcome:
                 return f"was lost: {self.reason}"
         return f"was stopped: it reached its limit of {self.ended}"
 
-    def to_json(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
+        """All but the last lines, as a receipt keeps it."""
         return {
             "ended": self.ended,
             "code": self.code,
@@ -91,7 +92,6 @@ class Outcome:
             "disk_peak_bytes": self.disk_peak_bytes,
             "tasks_peak": self.tasks_peak,
             "confinement": dict(self.confinement),
-            "last_lines": list(self.last_lines),
         }
 
 

@@ -1,0 +1,41 @@
+"""What a validation of any level found, before it becomes a receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lastgood.catalog.receipts import Verdict
+from lastgood.rules import layout
+from lastgood.stores.base import Key, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The verdict on a copy, each bad object or tensor, and where and how it was looked for."""
+
+    verdict: Verdict
+    reason: str
+    bytes_read: int = 0
+    problems: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    topology: Mapping[str, Any] = field(default_factory=lambda: {"processes": 1})
+    last_lines: Sequence[str] = ()
+
+    def with_process(self, topology: Mapping[str, Any], last_lines: Sequence[str]) -> Finding:
+        """The same finding of an isolated process."""
+        return replace(self, topology=topology, last_lines=tuple(last_lines))
+
+
+def absent_or_failed(
+    store: Store, reason: str, problems: Sequence[Mapping[str, Any]], bytes_read: int
+) -> Finding:
+    """Absence proves nothing where the whole store is absent: a disk that is not mounted looks like
+    an empty one."""
+    if store.stat(Key(layout.CATALOG_KEY)) is None:
+        return Finding(
+            "inconclusive",
+            f"{layout.CATALOG_KEY} is not there either: is this the store?",
+            bytes_read,
+        )
+    return Finding("fail", reason, bytes_read, tuple(problems))

@@ -1,0 +1,79 @@
+"""The validation of level `format`: every tensor of a copy is loaded, in isolation."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.flows.findings import Finding, absent_or_failed
+from lastgood.flows.local_files import Differs, NoRoom, download, in_place, scratch_folder
+from lastgood.rules.manifest import Manifest
+from lastgood.rules.policy_sections import ValidationPolicy
+from lastgood.stores.base import KeyMissing, Store, StoreError
+from lastgood.validators.formatting import check_format
+from lastgood.validators.isolation import Limits
+
+VALIDATOR = "lastgood.format"
+_MEMORY_BYTES, _DISK_BYTES, _TASKS = 2 << 30, 64 << 20, 32
+_LEAST_TIME, _SLOWEST_BYTES_PER_SECOND = timedelta(minutes=5), 20_000_000
+
+
+def limits_for(size_bytes: int) -> Limits:
+    """What the probe of a checkpoint of this size may use: a slow disk is no reason to stop it."""
+    time = _LEAST_TIME + timedelta(seconds=size_bytes / _SLOWEST_BYTES_PER_SECOND)
+    return Limits(time, time, _MEMORY_BYTES, _DISK_BYTES, _TASKS)
+
+
+def check(
+    store: Store,
+    copy: Copy,
+    manifest: Manifest,
+    objects: list[CopyObject],
+    policy: ValidationPolicy,
+) -> Finding:
+    """Load every tensor of a copy, in its store's own folder where it has one. Never raises for
+    what the store or the files do."""
+    with scratch_folder() as scratch:
+        root = in_place(store, copy)
+        try:
+            if root is None:
+                root = scratch / "checkpoint"
+                root.mkdir()
+                download(store, copy, objects, root)
+        except NoRoom as error:
+            return Finding("inconclusive", str(error))
+        except Differs as error:
+            return absent_or_failed(store, f"{error.facts['path']} differs", [error.facts], 0)
+        except KeyMissing as error:
+            return absent_or_failed(store, str(error), [], 0)
+        except StoreError as error:
+            return Finding("inconclusive", f"the store could not be read: {error}")
+        return _probe(store, manifest, root, scratch, policy)
+
+
+def _probe(
+    store: Store, manifest: Manifest, root: Path, scratch: Path, policy: ValidationPolicy
+) -> Finding:
+    work = scratch / "work"
+    work.mkdir()
+    limits = limits_for(manifest.size_bytes)
+    found = check_format(
+        root,
+        manifest,
+        work,
+        limits,
+        non_finite=policy.non_finite,
+        pickle_globals=policy.pickle_globals,
+    )
+    topology = {
+        "processes": 1,
+        "limits": limits.to_json(),
+        "outcome": found.outcome.summary(),
+    }
+    if found.verdict == "fail":
+        failed = absent_or_failed(store, found.reason, found.problems, found.bytes_read)
+        return failed.with_process(topology, found.outcome.last_lines)
+    return Finding(found.verdict, found.reason, found.bytes_read, found.problems).with_process(
+        topology, found.outcome.last_lines
+    )
