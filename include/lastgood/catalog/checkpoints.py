@@ -200,11 +200,11 @@ def record(
     row = tx.execute(
         """
         INSERT INTO checkpoints (project, stage_id, generation, sequence, step, attempt_id,
-                    manifest, total_bytes, object_count, metrics, final, resumed_from_generation,
-                    resumed_from_sequence, recorded_at)
+                    manifest, total_bytes, object_count, metrics, contract, final,
+                    resumed_from_generation, resumed_from_sequence, recorded_at)
              VALUES (%(project)s, %(stage_id)s, %(generation)s, %(sequence)s, %(step)s,
                     %(attempt_id)s, %(manifest)s, %(total_bytes)s, %(object_count)s, %(metrics)s,
-                    %(final)s, %(resumed_generation)s, %(resumed_sequence)s, %(at)s)
+                    %(contract)s, %(final)s, %(resumed_generation)s, %(resumed_sequence)s, %(at)s)
           RETURNING checkpoint_id
         """,
         {
@@ -218,6 +218,7 @@ def record(
             "total_bytes": manifest.size_bytes,
             "object_count": len(manifest.objects),
             "metrics": Jsonb(dict(manifest.metrics)),
+            "contract": None if manifest.restore is None else manifest.restore.contract,
             "final": manifest.final,
             "resumed_generation": resumed_generation,
             "resumed_sequence": resumed_sequence,

@@ -258,6 +258,7 @@ CREATE TABLE checkpoints (
   total_bytes             bigint NOT NULL,
   object_count            integer NOT NULL,
   metrics                 jsonb NOT NULL,
+  contract                text,            -- the one that its manifest names for restore drills
   final                   boolean NOT NULL,
   resumed_from_generation bigint,
   resumed_from_sequence   bigint,
