@@ -1,18 +1,23 @@
 """Prove that checkpoints can be restored, and write a receipt for each proof.
 
-Runs when a checkpoint is committed, and every half hour for receipts that grow too old. It deletes
-nothing. A checkpoint that fails is never offered for a restore again.
+Runs when a checkpoint is committed, and every half hour for receipts that grow too old. Every byte
+is read again, every tensor is loaded in an isolated process, and what the policy wants restored
+takes one training step by its contract: on this machine, or in a pod where the contract says so and
+the Kubernetes provider is installed. It deletes nothing. A checkpoint that fails is never offered
+for a restore again.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, dag, task
 
 from lastgood.wakeup import OutboxTrigger
 
+PODS = find_spec("airflow.providers.cncf") is not None
 COMMITTED = Asset(
     "lastgood_committed_checkpoints",
     watchers=[AssetWatcher("lastgood_outbox_committed", OutboxTrigger(["committed"]))],
@@ -41,7 +46,45 @@ def validate_restores() -> None:
 
         return dict(scheduled.validate_shard(project, copy_ids))
 
-    validate.expand_kwargs(due())
+    @task(trigger_rule="all_done")
+    def due_restores() -> list[dict[str, Any]]:
+        from lastgood.flows import scheduled
+
+        return scheduled.due_restores()
+
+    @task(pool="lastgood_restoring", retries=1, retry_delay=timedelta(seconds=15))
+    def restore(project: str, copy_id: int) -> dict[str, Any]:
+        from lastgood.flows import scheduled
+
+        return dict(scheduled.restore_copy(project, copy_id))
+
+    validated = validate.expand_kwargs(due())
+    restores = due_restores()
+    validated >> restores
+    restore.expand_kwargs(restores)
+    if PODS:
+        validated >> restore_in_pods()
+
+
+def restore_in_pods() -> Any:
+    """A pod for each restore whose contract asks for one; it needs the catalog's connection, which
+    the contract's pod template brings."""
+    from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+
+    @task(trigger_rule="all_done")
+    def due_pods() -> list[dict[str, Any]]:
+        from lastgood.flows import scheduled
+
+        return scheduled.due_pods()
+
+    pods = due_pods()
+    KubernetesPodOperator.partial(
+        task_id="restore_in_pod",
+        name="lastgood-restore",
+        pool="lastgood_restoring",
+        env_vars={"LASTGOOD_EXECUTOR": "kubernetes"},
+    ).expand_kwargs(pods)
+    return pods
 
 
 validate_restores()

@@ -50,7 +50,7 @@ def test_settings_file_is_in_airflow_with_the_embedded_address(
     airflow: AirflowApi, airflow_stack: RunningStack
 ) -> None:
     pools = {pool["name"] for pool in airflow.get("/api/v2/pools")["pools"]}
-    assert pools >= {"lastgood_reading", "lastgood_deleting"}
+    assert pools >= {"lastgood_reading", "lastgood_restoring", "lastgood_deleting"}
     catalog = airflow.get("/api/v2/connections/lastgood_catalog")
     assert catalog["port"] == airflow_stack.addresses.postgres_port
     assert catalog["login"] == "lastgood_app"

@@ -12,7 +12,7 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import blocks, checkpoints, generations, receipts, stages
 from lastgood.catalog.copies import Copy
-from lastgood.flows import read, validate
+from lastgood.flows import checksum, read, validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Store, StoreError
 from tests.retention.world import PROJECT, World
@@ -220,7 +220,7 @@ def test_a_copy_being_read_cannot_be_swept(world: World, monkeypatch: pytest.Mon
     world.commit(2)
     world.commit(3)
     states: list[str] = []
-    check = validate.check
+    check = checksum.check
 
     def sweep_meanwhile(*args: Any) -> Any:
         world.mark()
@@ -228,7 +228,7 @@ def test_a_copy_being_read_cannot_be_swept(world: World, monkeypatch: pytest.Mon
         states.append(world.state(old))
         return check(*args)
 
-    monkeypatch.setattr(validate, "check", sweep_meanwhile)
+    monkeypatch.setattr(checksum, "check", sweep_meanwhile)
     assert run(world, old)["verdict"] == "pass"
     assert states == ["present"]
     assert world.row("SELECT how FROM lastgood.reader_ends") == ("released",)
@@ -249,5 +249,11 @@ def test_what_was_committed_or_grows_old_is_due(world: World) -> None:
 
 def test_an_unknown_level_is_refused(world: World) -> None:
     copy = world.commit(1)
-    with pytest.raises(errors.InvalidInput, match="format"):
-        validate.run(world.catalog, world.stores, copy.copy_id, level="format")
+    with pytest.raises(errors.InvalidInput, match="levels are checksum, format, restore"):
+        validate.run(world.catalog, world.stores, copy.copy_id, level="thorough")
+
+
+def test_a_level_that_cannot_be_tried_is_refused(world: World) -> None:
+    copy = world.commit(1)
+    with pytest.raises(errors.InvalidInput, match="names no contract"):
+        validate.run(world.catalog, world.stores, copy.copy_id, level="restore")

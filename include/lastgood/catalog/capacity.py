@@ -31,6 +31,11 @@ def locked_use(tx: Transaction, project: str, store: str) -> StoreUse:
         (project, store),
     )
     locks.store_capacity(tx, store)
+    return use(tx, project, store)
+
+
+def use(tx: Transaction, project: str, store: str) -> StoreUse:
+    """The counters as they stand, for what needs no lock."""
     rows = tx.execute(
         """
         SELECT project, committed_bytes, in_flight_bytes, peak_bytes, backend_bytes, backend_total
@@ -38,15 +43,17 @@ def locked_use(tx: Transaction, project: str, store: str) -> StoreUse:
         """,
         (store,),
     ).fetchall()
-    own = next(row for row in rows if row["project"] == project)
+    own = [row for row in rows if row["project"] == project]
     return StoreUse(
-        own=Use(own["committed_bytes"], own["in_flight_bytes"]),
+        own=Use(
+            sum(row["committed_bytes"] for row in own), sum(row["in_flight_bytes"] for row in own)
+        ),
         whole=Use(
             sum(row["committed_bytes"] for row in rows),
             sum(row["in_flight_bytes"] for row in rows),
             max((row["backend_bytes"] for row in rows if row["backend_bytes"]), default=None),
         ),
-        peak_bytes=max(row["peak_bytes"] for row in rows),
+        peak_bytes=max((row["peak_bytes"] for row in rows), default=0),
         total_bytes=max(
             (row["backend_total"] for row in rows if row["backend_total"]), default=None
         ),

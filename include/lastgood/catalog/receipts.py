@@ -17,6 +17,7 @@ from lastgood.rules.canonical import canonical_json
 
 Level = Literal["checksum", "format", "restore"]
 Verdict = Literal["pass", "fail", "inconclusive"]
+LEVELS: tuple[Level, ...] = ("checksum", "format", "restore")
 FORMAT_VERSION = 1
 
 
@@ -152,6 +153,21 @@ def latest_verdict(tx: Transaction, project: str, copy_id: int) -> Receipt | Non
         (project, copy_id),
     ).fetchone()
     return Receipt(**row) if row else None
+
+
+def stronger_failure(tx: Transaction, project: str, copy_id: int, level: Level) -> Receipt | None:
+    """A failure at a level above this one that no later pass of its level has taken back."""
+    rows = tx.execute(
+        f"""
+        SELECT DISTINCT ON (level) {_COLUMNS} FROM receipts
+         WHERE project = %s AND copy_id = %s AND verdict <> 'inconclusive'
+         ORDER BY level, number DESC
+        """,
+        (project, copy_id),
+    )
+    stronger = LEVELS[LEVELS.index(level) + 1 :]
+    standing = [Receipt(**row) for row in rows if row["verdict"] == "fail"]
+    return next((one for one in standing if one.level in stronger), None)
 
 
 def broken_links(chain: Sequence[Receipt]) -> list[int]:

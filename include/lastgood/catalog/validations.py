@@ -15,11 +15,12 @@ from lastgood.rules.retention_rules import Level, ReceiptVerdict
 @dataclass(frozen=True, slots=True)
 class PresentCopy:
     """A present copy with its latest receipt of each level. `failed`: its newest word is a
-    failure."""
+    failure. `contract` is the one that its manifest names."""
 
     copy_id: int
     seen: CopySeen
     failed: bool
+    contract: str | None
 
 
 def project_of(tx: Transaction, copy_id: int) -> str:
@@ -31,13 +32,25 @@ def project_of(tx: Transaction, copy_id: int) -> str:
     return project
 
 
+def contract_of(tx: Transaction, project: str, copy_id: int) -> str | None:
+    """The contract that a copy's manifest names for restore drills."""
+    row = tx.execute(
+        """
+        SELECT k.contract FROM copies c JOIN checkpoints k USING (checkpoint_id)
+         WHERE c.project = %s AND c.copy_id = %s
+        """,
+        (project, copy_id),
+    ).fetchone()
+    return None if row is None else row["contract"]
+
+
 def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
     """The present copies of each stage, oldest checkpoint first; without those whose commit
     still has its completion marker to write."""
     rows = tx.execute(
         """
-        SELECT c.stage_id, c.copy_id, k.generation, k.sequence, r.level, r.verdict, r.finished_at,
-               r.validator_version,
+        SELECT c.stage_id, c.copy_id, k.generation, k.sequence, k.contract, r.level,
+               r.verdict, r.finished_at, r.validator_version,
                coalesce((SELECT l.verdict FROM receipts l
                           WHERE l.copy_id = c.copy_id AND l.verdict <> 'inconclusive'
                           ORDER BY l.number DESC LIMIT 1), 'pass') = 'fail' AS failed
@@ -62,7 +75,9 @@ def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
                 ReceiptVerdict(row["verdict"]), row["finished_at"], row["validator_version"]
             )
         position = row["generation"], row["sequence"]
-        known[row["copy_id"]] = PresentCopy(row["copy_id"], CopySeen(position, told), row["failed"])
+        known[row["copy_id"]] = PresentCopy(
+            row["copy_id"], CopySeen(position, told), row["failed"], row["contract"]
+        )
     return {stage_id: list(known.values()) for stage_id, known in stages.items()}
 
 

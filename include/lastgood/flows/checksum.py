@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from lastgood import errors
 from lastgood.catalog.copies import Copy
-from lastgood.catalog.receipts import Verdict
+from lastgood.flows.findings import Finding, absent_or_failed, unreadable
 from lastgood.rules import canonical, layout
 from lastgood.rules.manifest import Manifest
 from lastgood.stores.base import Key, KeyMissing, Store, StoreError
 from lastgood.stores.hashing import ExpectedObject, Progress, VerifiedObject, verify_objects
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The verdict on a copy, and each bad object."""
-
-    verdict: Verdict
-    reason: str
-    bytes_read: int = 0
-    problems: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+VALIDATOR = "lastgood.checksum"
 
 
 def check(store: Store, copy: Copy, manifest: bytes, progress: Progress | None = None) -> Finding:
@@ -32,14 +23,14 @@ def check(store: Store, copy: Copy, manifest: bytes, progress: Progress | None =
     try:
         return _check(store, copy, manifest, progress)
     except StoreError as error:
-        return Finding("inconclusive", f"the store could not be read: {error}")
+        return unreadable(error)
 
 
 def _check(store: Store, copy: Copy, manifest: bytes, progress: Progress | None) -> Finding:
     try:
         parsed = _manifest(store, copy, manifest)
     except (KeyMissing, errors.InvalidInput) as error:
-        return _failed(store, str(error), [], 0)
+        return absent_or_failed(store, str(error), [], 0)
     expected = [
         ExpectedObject(Key(layout.object_key(copy.prefix, one.path)), one.size_bytes, one.sha256)
         for one in parsed.objects
@@ -50,7 +41,7 @@ def _check(store: Store, copy: Copy, manifest: bytes, progress: Progress | None)
     if problems:
         first = f"{problems[0]['problem']} of {problems[0]['path']}"
         reason = f"{len(problems)} of {len(verified)} objects are wrong; the first: {first}"
-        return _failed(store, reason, problems, bytes_read)
+        return absent_or_failed(store, reason, problems, bytes_read)
     return Finding("pass", f"{len(verified)} objects, every byte read", bytes_read)
 
 
@@ -72,20 +63,6 @@ def _manifest(store: Store, copy: Copy, known: bytes) -> Manifest:
             where="$.objects", reason=f"{len(parsed.objects)}, committed were {copy.object_count}"
         )
     return parsed
-
-
-def _failed(
-    store: Store, reason: str, problems: Sequence[Mapping[str, Any]], bytes_read: int
-) -> Finding:
-    """Absence proves nothing where the whole store is absent: a disk that is not mounted looks like
-    an empty one."""
-    if store.stat(Key(layout.CATALOG_KEY)) is None:
-        return Finding(
-            "inconclusive",
-            f"{layout.CATALOG_KEY} is not there either: is this the store?",
-            bytes_read,
-        )
-    return Finding("fail", reason, bytes_read, tuple(problems))
 
 
 def _problem(one: VerifiedObject) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lastgood.catalog.receipts import Verdict
 from lastgood.rules import layout
-from lastgood.stores.base import Key, Store
+from lastgood.stores.base import Key, Store, StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,16 @@ def absent_or_failed(
 ) -> Finding:
     """Absence proves nothing where the whole store is absent: a disk that is not mounted looks like
     an empty one."""
-    if store.stat(Key(layout.CATALOG_KEY)) is None:
-        return Finding(
-            "inconclusive",
-            f"{layout.CATALOG_KEY} is not there either: is this the store?",
-            bytes_read,
-        )
+    try:
+        absent = store.stat(Key(layout.CATALOG_KEY)) is None
+    except StoreError as error:
+        return unreadable(error)
+    if absent:
+        said = f"{layout.CATALOG_KEY} is not there either: is this the store?"
+        return Finding("inconclusive", said, bytes_read)
     return Finding("fail", reason, bytes_read, tuple(problems))
+
+
+def unreadable(error: StoreError) -> Finding:
+    """A store that cannot be read says nothing about the bytes."""
+    return Finding("inconclusive", f"the store could not be read: {error}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.flows.findings import Finding, absent_or_failed
-from lastgood.flows.local_files import Differs, NoRoom, download, in_place, scratch_folder
+from lastgood.flows.local_files import download, in_place, scratch_folder
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.policy_sections import ValidationPolicy
-from lastgood.stores.base import KeyMissing, Store, StoreError
+from lastgood.stores.base import Store
 from lastgood.validators.formatting import check_format
 from lastgood.validators.isolation import Limits
 
@@ -29,26 +30,18 @@ def check(
     store: Store,
     copy: Copy,
     manifest: Manifest,
-    objects: list[CopyObject],
+    objects: Sequence[CopyObject],
     policy: ValidationPolicy,
 ) -> Finding:
     """Load every tensor of a copy, in its store's own folder where it has one. Never raises for
     what the store or the files do."""
     with scratch_folder() as scratch:
         root = in_place(store, copy)
-        try:
-            if root is None:
-                root = scratch / "checkpoint"
-                root.mkdir()
-                download(store, copy, objects, root)
-        except NoRoom as error:
-            return Finding("inconclusive", str(error))
-        except Differs as error:
-            return absent_or_failed(store, f"{error.facts['path']} differs", [error.facts], 0)
-        except KeyMissing as error:
-            return absent_or_failed(store, str(error), [], 0)
-        except StoreError as error:
-            return Finding("inconclusive", f"the store could not be read: {error}")
+        if root is None:
+            root = scratch / "checkpoint"
+            instead = download(store, copy, objects, root)
+            if instead is not None:
+                return instead
         return _probe(store, manifest, root, scratch, policy)
 
 
@@ -66,14 +59,8 @@ def _probe(
         non_finite=policy.non_finite,
         pickle_globals=policy.pickle_globals,
     )
-    topology = {
-        "processes": 1,
-        "limits": limits.to_json(),
-        "outcome": found.outcome.summary(),
-    }
+    finding = Finding(found.verdict, found.reason, found.bytes_read, found.problems)
     if found.verdict == "fail":
-        failed = absent_or_failed(store, found.reason, found.problems, found.bytes_read)
-        return failed.with_process(topology, found.outcome.last_lines)
-    return Finding(found.verdict, found.reason, found.bytes_read, found.problems).with_process(
-        topology, found.outcome.last_lines
-    )
+        finding = absent_or_failed(store, found.reason, found.problems, found.bytes_read)
+    topology = {"processes": 1, "limits": limits.to_json(), "outcome": found.outcome.summary()}
+    return finding.with_process(topology, found.outcome.last_lines)

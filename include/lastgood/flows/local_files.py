@@ -11,18 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.flows.findings import Finding, absent_or_failed, unreadable
 from lastgood.rules import layout
-from lastgood.stores.base import Key, Prefix, Store
+from lastgood.stores.base import Key, KeyMissing, Prefix, Store, StoreError
 
 _CHUNK_BYTES = 1 << 20
 _SPARE_BYTES = 256 << 20  # of the disk that a download leaves to others
 
 
-class NoRoom(Exception):
-    """The scratch disk cannot take the copy: a machine's limit, not the copy's fault."""
-
-
-class Differs(Exception):
+class _Differs(Exception):
     """An object that was read is not what was committed."""
 
     def __init__(self, path: str, problem: str, expected: object, found: object) -> None:
@@ -48,18 +45,32 @@ def in_place(store: Store, copy: Copy) -> Path | None:
     return None if folder is None else Path(folder) / layout.OBJECTS_NAME
 
 
-def download(store: Store, copy: Copy, objects: Sequence[CopyObject], folder: Path) -> int:
-    """Copy every object below `folder`, verified as it comes; answers the bytes read. Raises
-    Differs for the first that is not what was committed, NoRoom, and StoreError."""
+def download(
+    store: Store, copy: Copy, objects: Sequence[CopyObject], folder: Path
+) -> Finding | None:
+    """Copy every object below a new folder, verified as it comes; what was found instead of the
+    copy that was committed, or None for nothing."""
     needed = sum(one.size_bytes for one in objects)
-    free = shutil.disk_usage(folder).free
-    if free < needed + _SPARE_BYTES:
-        raise NoRoom(f"{needed} bytes to download, {free} free in {folder.parent}")
-    for one in objects:
-        file = folder / one.path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        _download_one(store, copy, one, file)
-    return needed
+    try:
+        folder.mkdir()
+        free = shutil.disk_usage(folder).free
+        if free < needed + _SPARE_BYTES:
+            where = folder.parent.parent
+            return Finding("inconclusive", f"{needed} bytes to download, {free} free in {where}")
+        for one in objects:
+            file = folder / one.path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _download_one(store, copy, one, file)
+    except _Differs as error:
+        reason = f"{error.facts['problem']} of {error.facts['path']}"
+        return absent_or_failed(store, reason, [error.facts], 0)
+    except KeyMissing as error:
+        return absent_or_failed(store, str(error), [], 0)
+    except StoreError as error:
+        return unreadable(error)
+    except OSError as error:
+        return Finding("inconclusive", f"it could not be downloaded to {folder}: {error}")
+    return None
 
 
 def _download_one(store: Store, copy: Copy, one: CopyObject, file: Path) -> None:
@@ -73,6 +84,6 @@ def _download_one(store: Store, copy: Copy, one: CopyObject, file: Path) -> None
                 break
             target.write(chunk)
     if size_bytes != one.size_bytes:
-        raise Differs(one.path, "size", one.size_bytes, size_bytes)
+        raise _Differs(one.path, "size-differs", one.size_bytes, size_bytes)
     if digest.hexdigest() != one.sha256:
-        raise Differs(one.path, "sha256", one.sha256, digest.hexdigest())
+        raise _Differs(one.path, "sha256-differs", one.sha256, digest.hexdigest())

@@ -9,22 +9,25 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.errors import InvalidInput
 from lastgood.flows.contracts import fixed_places
-from lastgood.flows.findings import Finding, absent_or_failed
-from lastgood.flows.local_files import Differs, NoRoom, download, scratch_folder
+from lastgood.flows.findings import Finding
+from lastgood.flows.local_files import download, scratch_folder
 from lastgood.rules.contract import Contract
 from lastgood.rules.manifest import Manifest
-from lastgood.stores.base import KeyMissing, Store, StoreError
+from lastgood.stores.base import Store
 from lastgood.validators import isolation
 from lastgood.validators.formatting import read_written
 from lastgood.validators.isolation import Limits, Outcome
 
 VALIDATOR = "lastgood.restore"
+EXECUTOR = "LASTGOOD_EXECUTOR"
+"""Set where something else than this process' own machine was chosen to run contracts."""
 _REPORT_LIMIT_BYTES = 64 << 10
 
 
@@ -32,7 +35,7 @@ def check(
     store: Store,
     copy: Copy,
     manifest: Manifest,
-    objects: list[CopyObject],
+    objects: Sequence[CopyObject],
     contract: Contract,
 ) -> Finding:
     """Restore a copy by its contract. Never raises for what the store, the command or the
@@ -43,34 +46,31 @@ def check(
         return Finding("inconclusive", str(error))
     with scratch_folder() as scratch:
         root, work = scratch / "checkpoint", scratch / "work"
-        root.mkdir()
         work.mkdir()
         begin = time.monotonic()
-        try:
-            bytes_read = download(store, copy, objects, root)
-        except NoRoom as error:
-            return Finding("inconclusive", str(error))
-        except Differs as error:
-            return absent_or_failed(store, f"{error.facts['path']} differs", [error.facts], 0)
-        except KeyMissing as error:
-            return absent_or_failed(store, str(error), [], 0)
-        except StoreError as error:
-            return Finding("inconclusive", f"the store could not be read: {error}")
-        downloaded_seconds = time.monotonic() - begin
-        drill = _Drill(contract, manifest, root, work)
-        return drill.run(parameters, bytes_read, downloaded_seconds)
+        instead = download(store, copy, objects, root)
+        if instead is not None:
+            return instead
+        drill = _Drill(contract, manifest, root, work, time.monotonic() - begin)
+        return drill.run(parameters)
 
 
 class _Drill:
     """One run of a contract's command over a downloaded checkpoint."""
 
-    def __init__(self, contract: Contract, manifest: Manifest, root: Path, work: Path) -> None:
+    def __init__(
+        self,
+        contract: Contract,
+        manifest: Manifest,
+        root: Path,
+        work: Path,
+        download_seconds: float,
+    ) -> None:
         self._contract, self._manifest, self._root, self._work = contract, manifest, root, work
         self._report = work / "report.json"
+        self._download_seconds = download_seconds
 
-    def run(
-        self, parameters: dict[str, str], bytes_read: int, downloaded_seconds: float
-    ) -> Finding:
+    def run(self, parameters: dict[str, str]) -> Finding:
         """Run the command and judge its report."""
         contract = self._contract
         places = {**self._places(), **parameters}
@@ -90,14 +90,14 @@ class _Drill:
             reads=[self._root, *reads],
             environment=inherited,
         )
-        finding = self._judge(outcome, bytes_read)
+        finding = self._judge(outcome)
         topology = {
-            "executor": "kubernetes" if contract.pod else "processes",
+            "executor": os.environ.get(EXECUTOR, "processes"),
             "contract": contract.name,
             "world_size": contract.world_size,
             "of_world_size": self._manifest.world_size,
             "seconds": {
-                "download": round(downloaded_seconds, 3),
+                "download": round(self._download_seconds, 3),
                 "restore": outcome.seconds,
                 "reported": self._reported_seconds(),
             },
@@ -116,7 +116,8 @@ class _Drill:
             "step": str(self._manifest.step),
         }
 
-    def _judge(self, outcome: Outcome, bytes_read: int) -> Finding:
+    def _judge(self, outcome: Outcome) -> Finding:
+        bytes_read = self._manifest.size_bytes
         if outcome.ended == "exit" and outcome.code in self._contract.corrupt_codes:
             said = outcome.last_lines[-1] if outcome.last_lines else "without a word"
             reason = f"the restore command found the checkpoint bad: {said}"

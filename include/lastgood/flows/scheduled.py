@@ -8,18 +8,21 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import projects
+from lastgood.catalog import copies, projects, validations
 from lastgood.catalog.connect import open_catalog
 from lastgood.errors import CopyState, LastgoodError, Unavailable
 from lastgood.flows import cleanup, commit, mark, sweep, validate, verify
+from lastgood.flows.levels import Ladder
 from lastgood.flows.services import Services
+from lastgood.rules.contract import Contract
+from lastgood.rules.retention_rules import Level
 from lastgood.stores.base import StoreError
 
 _log = logging.getLogger(__name__)
@@ -60,33 +63,102 @@ def finish_commit(attempt: str) -> Mapping[str, Any]:
 
 
 def due_validations() -> list[dict[str, Any]]:
-    """The copies whose receipt is missing or too old, in shards: project and copies of each."""
+    """The copies whose receipt is missing or too old, in shards: project and copies of each.
+    Restores are not among them, see `due_restores`."""
     with _services() as services:
         with services.catalog.transaction() as tx:
             names = projects.names(tx)
-        due = {project: validate.due(services.catalog, project)[:_BATCH] for project in names}
+        due = {
+            project: [copy_id for copy_id, levels in _due(services, project) if _reading(levels)]
+            for project in names
+        }
     return [
-        {"project": project, "copy_ids": copy_ids[start : start + _SHARD]}
+        {"project": project, "copy_ids": copy_ids[:_BATCH][start : start + _SHARD]}
         for project, copy_ids in due.items()
-        for start in range(0, len(copy_ids), _SHARD)
+        for start in range(0, len(copy_ids[:_BATCH]), _SHARD)
     ][:_BATCH]
 
 
 def validate_shard(project: str, copy_ids: Sequence[int]) -> Mapping[str, Any]:
-    """Validate the copies that are still due, and write a receipt for each."""
+    """Validate the copies that are still due, at every level but restore, and write receipts."""
     verdicts: Counter[str] = Counter()
     failed: dict[str, str] = {}
     with _services() as services:
-        due = set(validate.due(services.catalog, project))
+        due = dict(_due(services, project))
         for copy_id in (copy_id for copy_id in copy_ids if copy_id in due):
             try:
-                told = validate.run(services.catalog, services.stores, copy_id)
-                verdicts[told["verdict"]] += 1
+                for told in validate.climb(
+                    services.catalog, services.stores, copy_id, _reading(due[copy_id])
+                ):
+                    verdicts[f"{told['level']} {told['verdict']}"] += 1
             except CopyState as error:
                 _log.info("not validated: %s", error)  # it was quarantined meanwhile
             except (StoreError, Unavailable) as error:
                 failed[f"copy {copy_id}"] = str(error)
     return _whole({"project": project, "verdicts": dict(verdicts), "failed": failed})
+
+
+def due_restores() -> list[dict[str, Any]]:
+    """The copies that are to be restored on this machine: project and copy of each, the most urgent
+    first. A copy that has to be read first waits for that."""
+    return [
+        {"project": project, "copy_id": copy_id}
+        for project, copy_id, contract in _restores()
+        if contract.pod is None
+    ]
+
+
+def restore_copy(project: str, copy_id: int) -> Mapping[str, Any]:
+    """Restore a copy that is still due by its contract, and write the receipt."""
+    with _services() as services:
+        if Level.RESTORE not in validate.due_levels(services.catalog, project).get(copy_id, ()):
+            return {"project": project, "copy_id": copy_id, "skipped": "no longer due"}
+        try:
+            return validate.run(services.catalog, services.stores, copy_id, "restore")
+        except CopyState as error:
+            return {"project": project, "copy_id": copy_id, "skipped": str(error)}
+
+
+def due_pods() -> list[dict[str, Any]]:
+    """Restores whose contracts ask for a pod: what a pod operator needs for each."""
+    pods = []
+    with _services() as services:
+        for project, copy_id, contract in _restores():
+            if contract.pod is None:
+                continue
+            with services.catalog.transaction() as tx:
+                checkpoint = str(copies.get(tx, project, copy_id).checkpoint)
+            pods.append(
+                {
+                    "image": contract.pod.image,
+                    "pod_template_file": contract.pod.template,
+                    "arguments": ["lastgood", "verify", checkpoint, "--level", "restore"],
+                }
+            )
+    return pods
+
+
+def _restores() -> list[tuple[str, int, Contract]]:
+    ladder = Ladder()
+    found: list[tuple[str, int, Contract]] = []
+    with _services() as services:
+        with services.catalog.transaction() as tx:
+            names = projects.names(tx)
+        for project in names:
+            for copy_id, levels in _due(services, project):
+                if list(levels) == [Level.RESTORE]:
+                    with services.catalog.transaction() as tx:
+                        contract = validations.contract_of(tx, project, copy_id)
+                    found.append((project, copy_id, ladder.contracts[contract or ""]))
+    return found[:_BATCH]
+
+
+def _due(services: Services, project: str) -> Iterable[tuple[int, Sequence[Level]]]:
+    return validate.due_levels(services.catalog, project).items()
+
+
+def _reading(levels: Sequence[Level]) -> list[Level]:
+    return [level for level in levels if level is not Level.RESTORE]
 
 
 def mark_now(project: str) -> Mapping[str, Any]:

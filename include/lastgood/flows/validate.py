@@ -1,198 +1,170 @@
-"""Validate: read a copy again and write down whether it is what its manifest says.
+"""Validate: examine copies, level by level, and write down whether they are what they should be.
 
 A receipt's verdict is pass, fail or inconclusive. Only proven corruption fails: a store that
-cannot be read says nothing about the bytes. A failure fences the writer, blocks restores of the
-stage, and walks back to the newest checkpoint that passes.
+cannot be read, or a limit that was reached, says nothing about the bytes. A failure fences the
+writer, blocks restores of the stage, and walks back to the newest checkpoint that passes.
 """
 
 from __future__ import annotations
 
-from importlib import metadata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import (
-    blocks,
-    checkpoints,
-    copies,
-    generations,
-    history,
-    locks,
-    receipts,
-    stages,
-    validations,
-)
-from lastgood.catalog.checkpoints import Checkpoint
-from lastgood.catalog.copies import Copy
+from lastgood.catalog import blocks, capacity, history, projects, stages, validations
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.receipts import Receipt, Validation
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.receipts import Receipt
+from lastgood.catalog.validations import PresentCopy
 from lastgood.flows import quarantine
-from lastgood.flows.checksum import Finding, check
+from lastgood.flows.examination import examine
+from lastgood.flows.levels import Ladder
 from lastgood.flows.policies import policy_of
-from lastgood.flows.reading import reading
+from lastgood.flows.walk_back import walk_back
 from lastgood.rules import cadence
-from lastgood.rules.retention_rules import Level
+from lastgood.rules.capacity import CapacityState, Limits
+from lastgood.rules.policy import Policy
+from lastgood.rules.retention_rules import Level, ReceiptVerdict
 from lastgood.stores.open import Stores
 
-VALIDATOR = "lastgood.checksum"
 ACTOR = "dag:validate_restores"
 
 
-def validator_version() -> str:
-    """A receipt of another version is taken again."""
-    return metadata.version("lastgood")
-
-
 def due(catalog: Catalog, project: str) -> list[int]:
-    """The present copies of a project that have to be validated now at level `checksum`, the
-    most urgent first. In a stage whose restores are blocked, the newest copy that did not fail
-    is due."""
-    versions = {Level.CHECKSUM: validator_version()}
+    """The present copies of a project that have to be validated now, the most urgent first."""
+    return list(due_levels(catalog, project))
+
+
+def due_levels(
+    catalog: Catalog, project: str, ladder: Ladder | None = None
+) -> Mapping[int, Sequence[Level]]:
+    """The levels at which each present copy has to be validated now, the weakest first; the most
+    urgent copy first.
+
+    In a stage whose restores are blocked, the newest copy that did not fail is due. A store above
+    its soft watermark waits for receipts: drills do not wait for their interval there.
+    """
+    ladder = ladder or Ladder()
     with catalog.transaction() as tx:
         policy = policy_of(tx, project)
         now = history.now(tx)
         blocked = set(blocks.blocked_stages(tx, project))
-        found: list[int] = []
-        for stage_id, seen in validations.present(tx, project).items():
-            ids = {copy.seen.position: copy.copy_id for copy in seen}
-            hurry = stage_id in blocked
-            wanted = cadence.due([copy.seen for copy in seen], policy, versions, now, hurry=hurry)
-            urgent = [copy.copy_id for copy in reversed(seen) if hurry and not copy.failed][:1]
-            found += list(dict.fromkeys([*urgent, *(ids[item.position] for item in wanted)]))
-    return found
+        present = validations.present(tx, project)
+        hurry = _above_soft(tx, project, policy)
+    found: dict[int, list[Level]] = {}
+    for stage_id, seen in present.items():
+        is_blocked = stage_id in blocked
+        for copy_id, level in _due_of_stage(
+            seen, policy, ladder, now, blocked=is_blocked, hurry=hurry or is_blocked
+        ):
+            levels = found.setdefault(copy_id, [])
+            if level not in levels:
+                levels.append(level)
+    return {copy_id: sorted(levels, key=list(Level).index) for copy_id, levels in found.items()}
+
+
+def _due_of_stage(
+    seen: Sequence[PresentCopy],
+    policy: Policy,
+    ladder: Ladder,
+    now: datetime,
+    *,
+    blocked: bool,
+    hurry: bool,
+) -> Iterator[tuple[int, Level]]:
+    if blocked:
+        yield from ((copy.copy_id, Level.CHECKSUM) for copy in _newest_sound(seen))
+    by_position = {copy.seen.position: copy for copy in seen}
+    looked_at = [ladder.seen(copy) for copy in seen]
+    for item in cadence.due(looked_at, policy, ladder.versions, now, hurry=hurry):
+        copy = by_position[item.position]
+        if not copy.failed or _failed_there(copy, item.level):
+            yield copy.copy_id, item.level
+
+
+def _newest_sound(seen: Sequence[PresentCopy]) -> list[PresentCopy]:
+    return [copy for copy in reversed(seen) if not copy.failed][:1]
+
+
+def _failed_there(copy: PresentCopy, level: Level) -> bool:
+    """A weaker level would say nothing of a failed copy; a new validator of the level that failed
+    it might."""
+    told = copy.seen.receipts.get(level)
+    return told is not None and told.verdict is ReceiptVerdict.FAIL
+
+
+def _above_soft(tx: Transaction, project: str, policy: Policy) -> bool:
+    use = capacity.use(tx, project, projects.get(tx, project).store)
+    limits = Limits.of(policy.capacity, total_bytes=use.total_bytes, peak_bytes=use.peak_bytes)
+    return limits.state(use.whole) is not CapacityState.OPEN
 
 
 def run(
-    catalog: Catalog, stores: Stores, copy_id: int, level: str = "checksum", actor: str = ACTOR
+    catalog: Catalog,
+    stores: Stores,
+    copy_id: int,
+    level: str = "checksum",
+    actor: str = ACTOR,
+    ladder: Ladder | None = None,
 ) -> dict[str, Any]:
     """Validate one copy and append its receipt; answers the receipt and what followed from it.
 
     Raises NotFound, CopyState or CopyGone for a copy that is not present (a quarantined one is
-    never read), and InvalidInput for a level that nobody validates yet.
+    never read), and InvalidInput for a level that is none, or cannot be tried on the copy.
     """
-    if level != Level.CHECKSUM:
-        raise errors.InvalidInput(where="level", reason=f"{level!r} is not validated yet")
+    ladder = ladder or Ladder()
+    asked = _level(level)
     with catalog.transaction() as tx:
         project = validations.project_of(tx, copy_id)
-    receipt = _validate(catalog, stores, project, copy_id, actor)
-    established = None
+    receipt = examine(catalog, stores, ladder, project, copy_id, asked, actor)
     with catalog.transaction() as tx:
         blocked = stages.get(tx, project, receipt.stage_id).blocked_by is not None
+    established = None
     if blocked:
-        established = _walk_back(catalog, stores, project, receipt.stage_id, actor)
-    if blocked:
+        just_now = {(copy_id, asked): receipt}
+        established = walk_back(catalog, stores, ladder, project, receipt.stage_id, actor, just_now)
         quarantine.publish(catalog, stores, project, [receipt.stage_id])
     return {
-        "receipt": receipt.receipt,
-        "copy_id": copy_id,
-        "level": receipt.level,
-        "verdict": receipt.verdict,
-        "reason": receipt.reason,
-        "bytes_read": receipt.bytes_read,
+        **_told(receipt),
         "established": None if established is None else str(established.id),
         "blocked": blocked and established is None,
     }
 
 
-def _validate(catalog: Catalog, stores: Stores, project: str, copy_id: int, actor: str) -> Receipt:
-    with reading(catalog, project, copy_id, reader="validator") as copy:
-        with catalog.transaction() as tx:
-            started_at = history.now(tx)
-            expected = checkpoints.manifest_body(tx, project, copy.manifest)
-            finished = validations.is_finished(tx, copy)
-        if finished:
-            finding = check(stores[copy.store], copy, expected)
-        else:
-            finding = Finding("inconclusive", "its commit has the marker still to write")
-        with catalog.transaction() as tx:
-            stage = stages.locked(tx, project, copy.stage_id)
-            locks.copies(tx, [copy_id])
-            validation = Validation(
-                level="checksum",
-                verdict=finding.verdict,
-                validator=VALIDATOR,
-                validator_version=validator_version(),
-                started_at=started_at,
-                finished_at=history.now(tx),
-                bytes_read=finding.bytes_read,
-                reason=finding.reason,
-                topology={"processes": 1},
-                problems=finding.problems,
-            )
-            receipt = receipts.append(tx, copy, validation, actor=actor)
-            if finding.verdict == "fail":
-                _stop(tx, stage, copy, receipt, finding, actor)
-    return receipt
+def climb(
+    catalog: Catalog,
+    stores: Stores,
+    copy_id: int,
+    levels: Iterable[str],
+    actor: str = ACTOR,
+    ladder: Ladder | None = None,
+) -> list[dict[str, Any]]:
+    """Validate one copy at these levels in their order, as far as it passes; what `run` answers
+    for each."""
+    told: list[dict[str, Any]] = []
+    for level in levels:
+        told.append(run(catalog, stores, copy_id, level, actor, ladder))
+        if told[-1]["verdict"] != "pass":
+            break
+    return told
 
 
-def _stop(
-    tx: Transaction, stage: Stage, copy: Copy, receipt: Receipt, finding: Finding, actor: str
-) -> None:
-    """Proven corruption: the writer must not go on from here, and nobody may restore until a valid
-    checkpoint is established."""
-    because = f"{copy.checkpoint} failed its {receipt.level} validation: {finding.reason}"
-    for generation in validations.descendants(tx, copy):
-        generations.fence(tx, stage, generation, actor=actor, reason=because)
-    blocks.block(
-        tx, stage.project, stage.stage_id, receipt=receipt.receipt, actor=actor, because=because
-    )
+def _level(name: str) -> Level:
+    try:
+        return Level(name)
+    except ValueError:
+        known = ", ".join(Level)
+        raise errors.InvalidInput(
+            where="level", reason=f"{name!r} is none; levels are {known}"
+        ) from None
 
 
-def _walk_back(
-    catalog: Catalog, stores: Stores, project: str, stage_id: int, actor: str
-) -> Checkpoint | None:
-    """Establish the newest checkpoint that passes now, from the pointer backwards. None, and
-    the stage stays blocked, if none does or if one cannot be read: an older one must not stand
-    in for a newer one of which nothing bad is known."""
-    with catalog.transaction() as tx:
-        found = validations.restorable(tx, project, stage_id)
-    for copy_id in found:
-        try:
-            receipt = _validate(catalog, stores, project, copy_id, actor)
-        except (errors.CopyState, errors.RestoreBlocked):
-            continue  # it went to quarantine meanwhile
-        if receipt.verdict == "pass":
-            return _establish(catalog, project, receipt, actor)
-        if receipt.verdict == "inconclusive":
-            return None
-    return None
-
-
-def _establish(catalog: Catalog, project: str, receipt: Receipt, actor: str) -> Checkpoint | None:
-    """The recorded exception: the pointer goes to a checkpoint that was found valid, if it still is
-    the newest one of which nothing bad is known."""
-    with catalog.transaction() as tx:
-        stage = stages.locked(tx, project, receipt.stage_id)
-        copy = copies.get(tx, project, receipt.copy_id)
-        last = receipts.latest_verdict(tx, project, receipt.copy_id)
-        newest = validations.restorable(tx, project, stage.stage_id)[:1]
-        if newest != [copy.copy_id] or last is None or last.verdict != "pass":
-            return None
-        checkpoint = checkpoints.find(tx, copy.checkpoint)
-        assert checkpoint is not None
-        because = f"{checkpoint.id} passed its {receipt.level} validation"
-        before = checkpoints.latest(tx, stage)
-        if before is None or before.checkpoint_id != checkpoint.checkpoint_id:
-            event = history.record(
-                tx,
-                stage.stage_id,
-                "pointer-reset",
-                actor=actor,
-                facts={
-                    "from": None if before is None else str(before.id),
-                    "to": str(checkpoint.id),
-                    "receipt": receipt.receipt,
-                },
-            )
-            checkpoints.reset_pointer(tx, stage, checkpoint, event.recorded_at)
-        blocks.unblock(
-            tx,
-            project,
-            stage.stage_id,
-            established=checkpoint.checkpoint_id,
-            receipt=receipt.receipt,
-            actor=actor,
-            because=because,
-        )
-    return checkpoint
+def _told(receipt: Receipt) -> dict[str, Any]:
+    return {
+        "receipt": receipt.receipt,
+        "copy_id": receipt.copy_id,
+        "level": receipt.level,
+        "verdict": receipt.verdict,
+        "reason": receipt.reason,
+        "bytes_read": receipt.bytes_read,
+    }

@@ -41,10 +41,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class CopySeen:
-    """A present copy with the latest receipt of each level that it has."""
+    """A present copy with the latest receipt of each level that it has. `validators` are its own,
+    where a level's depends on the copy: the contract that its manifest names."""
 
     position: Position
     receipts: Mapping[Level, Seen] = field(default_factory=dict)
+    validators: Mapping[Level, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +70,13 @@ def due(
     """All validations due for one stage at `at`: first what was never tried, newest first, then by
     the oldest receipt.
 
-    `versions` are the validators of now; a level without one is not run. `hurry`: the stage waits
-    only for a receipt, so that its drill does not wait for its interval.
+    `versions` are the validators of now, beside those that a copy has of its own; a level without
+    one is not run. `hurry`: the stage waits only for a receipt, so that its drill does not wait for
+    its interval.
     """
     ordered = sorted(copies, key=lambda copy: copy.position)
     found = [
-        item
-        for level in Level
-        if level in versions
-        for item in _due_at(level, ordered, policy, versions[level], at, hurry)
+        item for level in Level for item in _due_at(level, ordered, policy, versions, at, hurry)
     ]
     return sorted(found, key=_urgency)
 
@@ -90,19 +90,21 @@ def _urgency(item: Due) -> tuple[int, float, int, int]:
 
 def _due_at(
     level: Level,
-    copies: Sequence[CopySeen],
+    stage: Sequence[CopySeen],
     policy: Policy,
-    version: str,
+    versions: Mapping[Level, str],
     at: datetime,
     hurry: bool,
 ) -> Iterator[Due]:
     cadence = policy.validate.cadence(level)
+    copies = [copy for copy in stage if level in versions or level in copy.validators]
     if cadence.never or not copies:
         return
     drilled = _drill(level, copies, cadence, at, hurry)
     newest_pass = _newest_pass(level, copies)
     for copy in copies:
         seen = copy.receipts.get(level)
+        version = copy.validators.get(level) or versions[level]
         why = _why(level, copy, policy, version, at, is_newest_pass=copy is newest_pass)
         if copy is drilled:
             why = why or Why.DRILL

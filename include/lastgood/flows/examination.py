@@ -1,0 +1,101 @@
+"""One examination of one copy: its receipt, and what stops if it proves corruption."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lastgood.catalog import (
+    blocks,
+    checkpoints,
+    copies,
+    generations,
+    history,
+    locks,
+    receipts,
+    stages,
+    validations,
+)
+from lastgood.catalog.copies import Copy
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.receipts import Receipt, Validation
+from lastgood.catalog.stages import Stage
+from lastgood.flows.findings import Finding
+from lastgood.flows.levels import Ladder, Subject
+from lastgood.flows.policies import policy_of
+from lastgood.flows.reading import reading
+from lastgood.rules.retention_rules import Level
+from lastgood.stores.open import Stores
+
+
+def examine(
+    catalog: Catalog,
+    stores: Stores,
+    ladder: Ladder,
+    project: str,
+    copy_id: int,
+    level: Level,
+    actor: str,
+) -> Receipt:
+    """Examine a present copy at a level and append the receipt; a failure fences its writer and
+    blocks restores of its stage. Raises CopyState or CopyGone for a copy that is not present, and
+    InvalidInput for a level that cannot be tried on it."""
+    with reading(catalog, project, copy_id, reader="validator") as copy:
+        with catalog.transaction() as tx:
+            started_at = history.now(tx)
+            policy = policy_of(tx, project).validate
+            subject = Subject(
+                copy,
+                checkpoints.manifest_body(tx, project, copy.manifest),
+                copies.objects(tx, project, copy_id),
+            )
+            finished = validations.is_finished(tx, copy)
+        if finished:
+            examined = ladder.examine(level, stores[copy.store], subject, policy)
+        else:
+            examined = ladder.not_yet(level, "its commit has the marker still to write")
+        with catalog.transaction() as tx:
+            stage = stages.locked(tx, project, copy.stage_id)
+            locks.copies(tx, [copy_id])
+            finding = _against_stronger(tx, copy, level, examined.finding)
+            validation = Validation(
+                level=level.value,
+                verdict=finding.verdict,
+                validator=examined.validator,
+                validator_version=examined.version,
+                started_at=started_at,
+                finished_at=history.now(tx),
+                bytes_read=finding.bytes_read,
+                reason=finding.reason,
+                topology=finding.topology,
+                problems=finding.problems,
+                last_lines=finding.last_lines,
+            )
+            receipt = receipts.append(tx, copy, validation, actor=actor)
+            if finding.verdict == "fail":
+                _stop(tx, stage, copy, receipt, actor)
+    return receipt
+
+
+def _against_stronger(tx: Transaction, copy: Copy, level: Level, finding: Finding) -> Finding:
+    """That every byte is as committed says nothing against a failed restore of these very bytes."""
+    if finding.verdict != "pass":
+        return finding
+    failure = receipts.stronger_failure(tx, copy.project, copy.copy_id, level.value)
+    if failure is None:
+        return finding
+    reason = (
+        f"{finding.reason}; but receipt {failure.receipt[:12]} failed at level {failure.level}, and"
+        " only a pass of that level takes it back"
+    )
+    return replace(finding, verdict="inconclusive", reason=reason)
+
+
+def _stop(tx: Transaction, stage: Stage, copy: Copy, receipt: Receipt, actor: str) -> None:
+    """Proven corruption: the writer must not go on from here, and nobody may restore until a valid
+    checkpoint is established."""
+    because = f"{copy.checkpoint} failed its {receipt.level} validation: {receipt.reason}"
+    for generation in validations.descendants(tx, copy):
+        generations.fence(tx, stage, generation, actor=actor, reason=because)
+    blocks.block(
+        tx, stage.project, stage.stage_id, receipt=receipt.receipt, actor=actor, because=because
+    )
