@@ -58,7 +58,6 @@ class Known:
     holds: set[UUID] = field(default_factory=set)
     readers: dict[UUID, datetime] = field(default_factory=dict)
     needed_by: list[int] = field(default_factory=list)
-    needs: list[int] = field(default_factory=list)
 
 
 class Retention(RuleBasedStateMachine):
