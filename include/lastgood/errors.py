@@ -280,6 +280,12 @@ class Unavailable(LastgoodError):
     type = "unavailable"
 
 
+class PrefixBusy(Unavailable):
+    """Another process has been changing {prefix} in its store for more than {seconds} s. Try again."""
+
+    type = "prefix-busy"
+
+
 class CatalogBehind(LastgoodError):
     """The catalog is behind store {store}: {evidence}. It serves and deletes nothing until
     `lastgood rebuild`."""

@@ -16,8 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from lastgood.catalog.db import Transaction
+import psycopg
 
+from lastgood.catalog.db import Transaction
+from lastgood.errors import PrefixBusy
+
+CARRYING_OUT_SECONDS = 30
 _SPACE = 0x1A57600D  # keeps our advisory locks apart from those of others in the same database
 
 
@@ -59,8 +63,14 @@ def copies(tx: Transaction, copy_ids: Iterable[int]) -> None:
 
 def carrying_out(tx: Transaction, prefix: str) -> None:
     """For making a store follow what was decided about a prefix: one process at a time. No decision
-    waits for this lock, so it alone may be held during store I/O."""
-    tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_SPACE + 1, prefix))
+    waits for this lock, so it alone may be held during store I/O. A holder that hangs must not stop
+    everybody else: PrefixBusy after CARRYING_OUT_SECONDS."""
+    tx.execute("SELECT set_config('lock_timeout', %s, true)", (f"{CARRYING_OUT_SECONDS}s",))
+    try:
+        tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_SPACE + 1, prefix))
+    except psycopg.errors.LockNotAvailable as error:
+        raise PrefixBusy(prefix=prefix, seconds=CARRYING_OUT_SECONDS) from error
+    tx.execute("SELECT set_config('lock_timeout', '0', true)")
 
 
 def capacity(tx: Transaction, project: str, store: str) -> None:

@@ -149,14 +149,15 @@ class _Cleaning:
     broken: set[str] = field(default_factory=set)
 
     def each(self, found: Iterable[Incomplete], step: Callable[[Incomplete], None]) -> None:
-        """Take one attempt after the other; a store that fails is left alone until the next run."""
+        """Take one attempt after the other; a store that fails is left alone until the next run,
+        and so is an attempt that another process is at."""
         for one in found:
             if one.store in self.broken:
                 continue
             try:
                 step(one)
             except (StoreError, errors.Unavailable, errors.SweepRefused) as error:
-                if not isinstance(error, errors.SweepRefused):
+                if not isinstance(error, errors.SweepRefused | errors.PrefixBusy):
                     self.broken.add(one.store)
                 self.told.failed[f"attempt {one.attempt_id} in {one.store}"] = str(error)
 

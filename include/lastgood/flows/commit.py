@@ -116,7 +116,7 @@ def _finish(
             return Outcome(attempt)
         faults.point("commit.after-verify")
         if not known.problems:
-            _put_manifest(store, attempt, content, known)
+            _put_manifest(catalog, store, attempt, content, known)
         if known.problems:
             return _fail_integrity(catalog, attempt, known)
         faults.point("commit.after-manifest")
@@ -148,13 +148,20 @@ def _verify(
 
 
 def _put_manifest(
-    store: Store, attempt: Attempt, content: bytes, known: verify.Verification
+    catalog: Catalog, store: Store, attempt: Attempt, content: bytes, known: verify.Verification
 ) -> None:
-    """Where jobs write into the store themselves, one may have put another there."""
-    try:
-        store.put_new(Key(layout.manifest_key(attempt.prefix)), content)
-    except KeyExists:
-        known.problems[f"../{layout.MANIFEST_NAME}"] = verify.unexpected("another manifest")
+    """Only while the attempt is sealed, and never beside a deletion: whoever was stopped before
+    this, and goes on after others have ended and deleted it all, writes nothing there again. Where
+    jobs write into the store themselves, one may have put another manifest there."""
+    with catalog.transaction() as tx:
+        locks.carrying_out(tx, attempt.prefix)
+        now = attempts.get(tx, attempt.project, attempt.attempt_id)
+        if now.state is not State.SEALED:
+            return
+        try:
+            store.put_new(Key(layout.manifest_key(attempt.prefix)), content)
+        except KeyExists:
+            known.problems[f"../{layout.MANIFEST_NAME}"] = verify.unexpected("another manifest")
 
 
 def _record(
@@ -275,8 +282,9 @@ def _record_checkpoint(
 
 def _prove(catalog: Catalog, stores: Stores, store: Store, attempt: Attempt) -> Outcome:
     """Marker and control keys: what lets a store alone tell that this was committed. A copy that a
-    sweep has taken since gets no marker again."""
+    sweep has taken since gets no marker again, however long this waited before it writes."""
     with catalog.transaction() as tx:
+        locks.carrying_out(tx, attempt.prefix)
         attempt = attempts.get(tx, attempt.project, attempt.attempt_id)
         checkpoint = checkpoints.of_attempt(tx, attempt)
         copy = next(
@@ -284,11 +292,11 @@ def _prove(catalog: Catalog, stores: Stores, store: Store, attempt: Attempt) -> 
             for copy in copies.of_checkpoints(tx, attempt.project, [checkpoint.checkpoint_id])
             if copy.store == attempt.store
         )
-    if attempt.finished_at is not None:
-        return Outcome(attempt, checkpoint)
-    if copy.state is copies.State.PRESENT:
-        marker = layout.marker_bytes(checkpoint.manifest)
-        store.put_new(Key(layout.marker_key(attempt.prefix)), marker)
+        if attempt.finished_at is not None:
+            return Outcome(attempt, checkpoint)
+        if copy.state is copies.State.PRESENT:
+            marker = layout.marker_bytes(checkpoint.manifest)
+            store.put_new(Key(layout.marker_key(attempt.prefix)), marker)
     faults.point("commit.after-marker")
     into = control_keys.stores_for(catalog, stores, attempt.project, attempt.store)
     control_keys.publish(catalog, into, attempt.project, attempt.stage_id)

@@ -110,14 +110,14 @@ def follow(catalog: Catalog, stores: Stores, project: str) -> Followed:
         try:
             carry_out(catalog, stores, copy)
             done.append(copy.copy_id)
-        except StoreError as error:
+        except (StoreError, errors.PrefixBusy) as error:
             failed[copy.copy_id] = str(error)
     return Followed(tuple(done), failed)
 
 
 def carry_out(catalog: Catalog, stores: Stores, copy: Copy) -> Copy:
     """Hide or show a copy in its store, as its state says when its turn has come; answers the copy
-    as the store then follows it. Repeating it changes nothing. Raises StoreError."""
+    as the store then follows it. Repeating it changes nothing. Raises StoreError, PrefixBusy."""
     store = stores[copy.store]
     with catalog.transaction() as tx:
         locks.carrying_out(tx, copy.prefix)

@@ -108,14 +108,16 @@ class _Sweeping:
     broken: set[str] = field(default_factory=set)  # stores that failed or refused in this run
 
     def each(self, found: Iterable[Copy], step: Callable[[Copy], None]) -> None:
-        """Take one copy after the other; a store that fails is left alone until the next run."""
+        """Take one copy after the other; a store that fails is left alone until the next run, and
+        so is a copy that another process is at."""
         for copy in found:
             if copy.store in self.broken:
                 continue
             try:
                 step(copy)
             except (StoreError, errors.Unavailable) as error:
-                self.broken.add(copy.store)
+                if not isinstance(error, errors.PrefixBusy):
+                    self.broken.add(copy.store)
                 self.told.failed[f"{copy.checkpoint} in {copy.store}"] = str(error)
 
     def quarantine(self, copy: Copy) -> None:
