@@ -29,7 +29,7 @@ from lastgood.rules import retention
 from lastgood.rules.decision import StageDecision
 from lastgood.rules.gate import Fact, GateFacts, prerequisite
 from lastgood.rules.policy import Policy, Prerequisite, Role
-from lastgood.rules.retention_rules import Candidate, Every
+from lastgood.rules.retention_rules import Candidate
 
 EVIDENCE_MAX_AGE = timedelta(minutes=5)
 NOT_LOOKED_UP = Fact.of(None, "not looked up")
@@ -264,11 +264,11 @@ class _Gathering:
         return Fact(best.truth, f"anchor {anchor[0]}.{anchor[1]}: {best.evidence}")
 
     def _age_met(self, role: Role) -> Fact:
-        within = role.rule.within if isinstance(role.rule, Every) else None
-        if within is None:
+        if role.within is None:
             return Fact.of(None, f"role {role.name} has no age")
         age = self.now - self.copy.committed_at
-        return Fact.of(age > within, f"committed {age} ago; {role.name} keeps for {within}")
+        met = role.age_met(self.copy.committed_at, self.now)
+        return Fact.of(met, f"committed {age} ago; {role.name} keeps for {role.within}")
 
 
 def _none_of(what: str, found: list[str]) -> Fact:

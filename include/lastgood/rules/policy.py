@@ -66,10 +66,14 @@ class Role:
     leaves_when: Prerequisite = Prerequisite.NONE
     tier: str | None = None
 
+    @property
+    def within(self) -> timedelta | None:
+        """How long the role keeps what it selects; None where age plays no part."""
+        return self.rule.within if isinstance(self.rule, Every) else None
+
     def age_met(self, committed_at: datetime, at: datetime) -> bool:
         """Whether a checkpoint is older than the role's `within`; true where it has none."""
-        within = self.rule.within if isinstance(self.rule, Every) else None
-        return within is None or at - committed_at >= within
+        return self.within is None or at - committed_at > self.within
 
 
 @dataclass(frozen=True)
