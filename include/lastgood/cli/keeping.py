@@ -41,6 +41,12 @@ def hold(
     stage: Annotated[str | None, typer.Option(help="Selector: this stage.")] = None,
     step_from: Annotated[int | None, typer.Option(help="Selector: from this step on.")] = None,
     step_to: Annotated[int | None, typer.Option(help="Selector: up to this step.")] = None,
+    committed_from: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Selector: committed then or later.")
+    ] = None,
+    committed_to: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Selector: committed then or before.")
+    ] = None,
     metric: Annotated[str | None, typer.Option(help="Selector: those with this metric.")] = None,
     metric_from: Annotated[float | None, typer.Option(help="Selector: from this value.")] = None,
     metric_to: Annotated[float | None, typer.Option(help="Selector: up to this value.")] = None,
@@ -59,6 +65,8 @@ def hold(
         stage=stage,
         step_from=step_from,
         step_to=step_to,
+        committed_from=_instant(committed_from, "--committed-from"),
+        committed_to=_instant(committed_to, "--committed-to"),
         metric=metric,
         metric_from=metric_from,
         metric_to=metric_to,

@@ -44,10 +44,15 @@ def read_folder(folder: Path) -> Iterator[ConfigDocument]:
     """Every `*.yaml` of a folder, in the order of names. Raises InvalidConfig for what is not YAML,
     no mapping, or named otherwise than its file."""
     for file in sorted(folder.glob("*.yaml")):
-        document = read_document(file)
-        if document.value.get("name") != file.stem:
-            raise document.refuse("name", f"it must be {file.stem!r}, as the file's name says")
-        yield document
+        yield read_file(file)
+
+
+def read_file(file: Path) -> ConfigDocument:
+    """One file of the configuration. Raises InvalidConfig as `read_folder` does."""
+    document = read_document(file)
+    if document.value.get("name") != file.stem:
+        raise document.refuse("name", f"it must be {file.stem!r}, as the file's name says")
+    return document
 
 
 def read_document(file: Path) -> ConfigDocument:

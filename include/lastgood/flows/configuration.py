@@ -10,7 +10,7 @@ from typing import Any
 
 from lastgood.catalog.projects import Project, StoreRow
 from lastgood.errors import InvalidPolicy
-from lastgood.flows.config_documents import ConfigDocument, read_folder
+from lastgood.flows.config_documents import ConfigDocument, read_file, read_folder
 from lastgood.rules.names import check_name
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import read_duration
@@ -46,6 +46,12 @@ def read_configuration(folder: Path) -> Configuration:
             raise document.refuse("policy", f"policies/{project.policy}.yaml is not there")
         projects.append(project)
     return Configuration(tuple(stores.values()), tuple(projects), policies)
+
+
+def read_policy(file: Path) -> Policy:
+    """Read one policy as `apply` would; whether its spill store is there is left to `apply`. Raises
+    InvalidConfig with file, line and key."""
+    return _parsed(read_file(file))
 
 
 def _store(document: ConfigDocument) -> StoreRow:
@@ -95,11 +101,15 @@ def _project(document: ConfigDocument) -> Project:
 
 
 def _policy(document: ConfigDocument, stores: Mapping[str, StoreRow]) -> Policy:
-    try:
-        policy = Policy.parse(document.value, where=document.file.name)
-    except InvalidPolicy as error:
-        raise document.refuse(error.facts["where"], error.facts["reason"]) from None
+    policy = _parsed(document)
     spill = policy.capacity.spill_store
     if spill is not None and spill not in stores:
         raise document.refuse("capacity.spill_store", f"stores/{spill}.yaml is not there")
     return policy
+
+
+def _parsed(document: ConfigDocument) -> Policy:
+    try:
+        return Policy.parse(document.value, where=document.file.name)
+    except InvalidPolicy as error:
+        raise document.refuse(error.facts["where"], error.facts["reason"]) from None

@@ -1,0 +1,166 @@
+"""Commands about policies: check a file before it is applied, and show what is in force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lastgood.catalog import projects
+from lastgood.catalog.projects import PolicyVersion
+from lastgood.cli.exits import answer_no
+from lastgood.cli.opening import services
+from lastgood.cli.output import Json, print_json, print_table, say
+from lastgood.errors import InvalidInput, LastgoodError, NotFound
+from lastgood.reports.words import instant
+from lastgood.rules.document import Node
+from lastgood.rules.planning import Plan, plan
+from lastgood.rules.policy import Policy
+from lastgood.rules.quantities import read_size
+
+ProjectName = Annotated[str, typer.Argument(metavar="PROJECT")]
+CheckpointSize = Annotated[
+    str, typer.Option(metavar="SIZE", help="Of one checkpoint, to reckon the space it can need.")
+]
+
+policy = typer.Typer(no_args_is_help=True, help="Policies: check a file, show, list.")
+
+
+@policy.command("check")
+def check_policy(
+    file: Annotated[Path, typer.Argument(metavar="FILE")],
+    checkpoint_size: CheckpointSize = "600GB",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on a warning.")] = False,
+    json: Json = False,
+) -> None:
+    """Say a policy file in sentences, with its warnings and the space that it can need.
+
+    Works on the file alone, without a catalog. A wrong file exits with 2 and names line and key.
+    """
+    from lastgood.flows.configuration import read_policy
+
+    size = _size(checkpoint_size)
+    if not file.is_file():
+        raise InvalidInput(where="FILE", reason=f"{file} is not a file")
+    found = read_policy(file)
+    if json:
+        print_json(_document(found, plan(found, size)))
+    else:
+        _tell(found, plan(found, size))
+    if strict and found.warnings():
+        answer_no()
+
+
+@policy.command("show")
+def show_policy(
+    project: ProjectName,
+    version: Annotated[
+        str | None,
+        typer.Option(metavar="NAME:N", help="As `list` shows it; else the one in force."),
+    ] = None,
+    checkpoint_size: CheckpointSize = "600GB",
+    json: Json = False,
+) -> None:
+    """The policy of a project in sentences, with its digest and since when it is in force."""
+    size = _size(checkpoint_size)
+    with services() as opened, opened.catalog.transaction() as tx:
+        name = projects.get(tx, project).name
+        chosen = (
+            projects.current_policy(tx, name)
+            if version is None
+            else _named(projects.policy_versions(tx, name), version)
+        )
+    parsed = Policy.parse(chosen.document, where=_label(chosen))
+    if json:
+        print_json({"version": _version(chosen), **_document(parsed, plan(parsed, size))})
+        return
+    say(f"{_label(chosen)} of {project}, from {instant(chosen.effective_from)} on")
+    _tell(parsed, plan(parsed, size))
+
+
+@policy.command("list")
+def list_policies(project: ProjectName, json: Json = False) -> None:
+    """Every version of a project's policy, the newest first: digest, and from when to when it was
+    in force."""
+    with services() as opened, opened.catalog.transaction() as tx:
+        name = projects.get(tx, project).name
+        current = projects.current_policy(tx, name)
+        found = projects.policy_versions(tx, name)
+    ends = [None, *(one.effective_from for one in found[:-1])]
+    if json:
+        print_json(
+            {
+                "policies": [
+                    {**_version(one), "until": end, "in_force": one == current}
+                    for one, end in zip(found, ends, strict=True)
+                ]
+            }
+        )
+        return
+    rows = [
+        [
+            _label(one),
+            one.digest[:12],
+            instant(one.effective_from),
+            instant(end) if end else "in force",
+            one.recorded_by,
+        ]
+        for one, end in zip(found, ends, strict=True)
+    ]
+    print_table(["policy", "digest", "from", "until", "by"], rows, "No policy yet.")
+
+
+def _size(text: str) -> int:
+    def refusal(where: str, reason: str) -> LastgoodError:
+        return InvalidInput(where=where, reason=reason)
+
+    return read_size(Node(text, "--checkpoint-size", refusal))
+
+
+def _named(found: Any, version: str) -> PolicyVersion:
+    for one in found:
+        if _label(one) == version:
+            chosen: PolicyVersion = one
+            return chosen
+    raise NotFound(what="policy version", name=version)
+
+
+def _label(version: PolicyVersion) -> str:
+    return f"{version.policy}:{version.version}"
+
+
+def _version(version: PolicyVersion) -> dict[str, Any]:
+    return {
+        "policy": version.policy,
+        "version": version.version,
+        "digest": version.digest,
+        "effective_from": version.effective_from,
+        "recorded_at": version.recorded_at,
+        "recorded_by": version.recorded_by,
+    }
+
+
+def _document(policy: Policy, space: Plan) -> dict[str, Any]:
+    return {
+        "policy": policy.name,
+        "digest": policy.digest,
+        "sentences": str(policy).splitlines(),
+        "warnings": list(policy.warnings()),
+        "space": {
+            "checkpoint_bytes": space.checkpoint_bytes,
+            "most_by_role": dict(space.by_role),
+            "separate_bytes": space.separate_bytes,
+            "union_checkpoints": space.checkpoints,
+            "bounded_by_history_only": list(space.unbounded),
+        },
+        "document": policy.to_json(),
+    }
+
+
+def _tell(policy: Policy, space: Plan) -> None:
+    for warning in policy.warnings():
+        say(f"WARNING: {warning}")
+    say(str(policy))
+    say(str(space))
+    say(f"digest {policy.digest}")
