@@ -343,3 +343,71 @@ def test_no_token_and_an_unknown_token_are_refused(api: Api) -> None:
 def test_an_unknown_place_and_method_are_problems_too(client: httpx.Client) -> None:
     refused(client.get("/lastgood/v1/runner/nowhere"), 404, "not-found")
     refused(client.patch("/lastgood/v1/runner/generations"), 405, "method-not-allowed")
+
+
+def sent(writer: Writer, path: str, body: str, token: str) -> httpx.Response:
+    """A body as it is, with what the client's own encoder would refuse."""
+    headers = {**bearer(token), "Content-Type": "application/json"}
+    return writer.api.client.post(f"{RUNNER}/{path}", content=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("path", "changes", "where"),
+    [
+        ("checkpoints/prepare", {"idempotency_key": "a\0b"}, "$.idempotency_key"),
+        ("generations", {"idempotency_key": "a\0b"}, "$.idempotency_key"),
+        ("generations", {"holder": "a\0b"}, "$.holder"),
+        ("generations", {"class": "a\0b"}, "$.class"),
+        ("generations", {"workload": "\ud800"}, "workload"),
+        ("preemptions", {"notice": {"at": float("nan")}}, "$.notice.at"),
+        ("preemptions", {"notice": {"at": "\ud800"}}, "$.notice.at"),
+        ("preemptions", {"notice": {"at": "\0"}}, "the request"),
+        ("preemptions", {"notice": {"at": "x" * 100_000}}, "$.notice.at"),
+        ("readers", {"reader": "a\0b"}, "$.reader"),
+    ],
+)
+def test_text_that_the_catalog_cannot_keep_is_refused(
+    writer: Writer, path: str, changes: dict[str, Any], where: str
+) -> None:
+    stage: dict[str, Any] = {"workload": writer.workload, "stage": writer.stage}
+    key: dict[str, Any] = {"idempotency_key": "k"}
+    bodies = {
+        "checkpoints/prepare": {**key, "sequence": 2, "step": 2, "objects": []},
+        "generations": {**stage, **key, "after": 1, "holder": "h"},
+        "preemptions": {**stage, **key, "notice": {}},
+        "readers": {**stage, "reader": "r"},
+    }
+    token = writer.token if path == "checkpoints/prepare" else writer.api.key
+    answer = sent(writer, path, json.dumps({**bodies[path], **changes}), token)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["where"] == where
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"metrics": {"a\0b": 1.0}}, "$.metrics['a\\x00b']"),
+        ({"restore": {"contract": "a\0b", "parameters": {}}}, "$.restore.contract"),
+        ({"outputs": ["a\0b"]}, "$.outputs[0]"),
+    ],
+)
+def test_a_manifest_with_a_nul_is_refused_before_it_is_sealed(
+    writer: Writer, changes: dict[str, Any], where: str
+) -> None:
+    saved = writer.upload(2, GOOD)
+    bad = {**saved.manifest, **changes}
+    assert refused(writer.commit(saved.attempt, bad), 422, "bad-manifest")["where"] == where
+    assert ok(writer.api.get(f"checkpoints/{saved.attempt}"))["state"] == "open"
+
+
+def test_sizes_whose_sum_no_counter_holds_are_refused(writer: Writer) -> None:
+    objects = [{"path": f"{number}", "bytes": 2**53 - 1} for number in range(2000)]
+    problem = refused(writer.prepare(2, {}, objects=objects), 422, "size-invalid")
+    assert problem["where"] == "$.objects"
+
+
+def test_a_lone_surrogate_in_a_path_is_refused(writer: Writer) -> None:
+    objects = [{"path": "\ud800", "bytes": 1}]
+    body = {"sequence": 2, "step": 2, "idempotency_key": "k", "objects": objects}
+    answer = sent(writer, "checkpoints/prepare", json.dumps(body), writer.token)
+    assert refused(answer, 422, "invalid-path")["path"] == "\\ud800"

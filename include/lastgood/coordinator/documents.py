@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.errors import InvalidInput
@@ -26,7 +26,14 @@ ObjectPath = Annotated[Any, WithJsonSchema({"type": "string"})]
 Size = Annotated[Any, WithJsonSchema({"type": "integer", "minimum": 0})]
 Digest = Annotated[Any, WithJsonSchema({"type": "string", "pattern": "^[0-9a-f]{64}$"})]
 
-Word = Annotated[str, Field(min_length=1, max_length=200)]
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("it holds a NUL character")
+    return text
+
+
+Word = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_without_nul)]
 GenerationNumber = Annotated[int, Field(ge=0, le=GENERATION_LIMIT)]
 SequenceNumber = Annotated[int, Field(ge=0, le=SEQUENCE_LIMIT)]
 Step = Annotated[int, Field(ge=0, le=EXACT_INTEGER_LIMIT)]

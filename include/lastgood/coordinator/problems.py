@@ -80,6 +80,7 @@ def add_problem_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(psycopg.OperationalError, _on_catalog_failure)
+    app.add_exception_handler(psycopg.DataError, _on_unstorable_value)
     app.add_middleware(LastResort)
 
 
@@ -116,6 +117,13 @@ async def _on_http_exception(_: Request, error: Exception) -> JSONResponse:
 async def _on_catalog_failure(_: Request, error: Exception) -> JSONResponse:
     _LOG.warning("the catalog failed: %s", error)
     return problem(Unavailable(what="the catalog", reason=type(error).__name__))
+
+
+async def _on_unstorable_value(_: Request, error: Exception) -> JSONResponse:
+    """What passed every check and yet fits no column, such as a NUL in a text."""
+    _LOG.warning("a value that the catalog cannot hold: %s", error)
+    reason = "it holds a value that the catalog cannot keep, such as a NUL character"
+    return problem(InvalidInput(where="the request", reason=reason))
 
 
 def json_path(loc: Sequence[str | int]) -> str:

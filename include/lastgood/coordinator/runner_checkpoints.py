@@ -106,7 +106,7 @@ def _declared(objects: list[ObjectBody]) -> list[DeclaredObject]:
     check_object_paths(
         [item.path for item in objects], where=lambda index: f"$.objects[{index}].path"
     )
-    return [
+    declared = [
         DeclaredObject(
             item.path,
             check_size(item.bytes, f"$.objects[{index}].bytes"),
@@ -116,6 +116,8 @@ def _declared(objects: list[ObjectBody]) -> list[DeclaredObject]:
         )
         for index, item in enumerate(objects)
     ]
+    check_size(sum(item.size_bytes for item in declared), "$.objects")
+    return declared
 
 
 def _slot(item: AttemptObject) -> dict[str, Any]:

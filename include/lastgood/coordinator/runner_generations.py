@@ -20,11 +20,13 @@ from lastgood.coordinator.documents import Request as Body
 from lastgood.coordinator.services import services_of
 from lastgood.errors import InvalidInput
 from lastgood.flows import acquire, heartbeat
+from lastgood.rules.document import Node
 from lastgood.rules.names import StageId
 
 router = APIRouter(prefix="/v1/runner", tags=["runner: generations"])
 
 _HEARTBEATS_PER_LEASE = 4
+_NOTICE_DEPTH, _NOTICE_BYTES = 32, 64 << 10
 
 
 class AcquireBody(Body):
@@ -130,10 +132,15 @@ def record_preemption(
     services = services_of(request)
     services.require_serving(caller.project)
     name = StageId.of(caller.project, body.workload, body.stage)
+    notice = Node(body.notice, "$.notice", _refusal).free(_NOTICE_DEPTH, _NOTICE_BYTES)
     preemption, recorded_at = acquire.record_preemption(
-        services.catalog, name, idempotency_key=body.idempotency_key, notice=body.notice
+        services.catalog, name, idempotency_key=body.idempotency_key, notice=notice
     )
     return {"preemption": str(preemption), "recorded_at": instant(recorded_at)}
+
+
+def _refusal(where: str, reason: str) -> InvalidInput:
+    return InvalidInput(where=where, reason=reason)
 
 
 @router.post("/heartbeats")

@@ -105,6 +105,8 @@ class Node:
         if not 0 < len(self.value) <= limit:
             raise self.error(f"text of {len(self.value)} characters; give 1 to {limit}")
         _check_unicode(self, self.value)
+        if "\0" in self.value:
+            raise self.error(f"{self.shown} holds a NUL character")
         return self.value
 
     def one_of(self, choices: Collection[str]) -> str:

@@ -238,6 +238,8 @@ def read_entries(node: Node, limits: ManifestLimits) -> list[tuple[str, Node]]:
     for key, item in entries:
         if not 0 < len(key) <= 200:
             raise item.error("a key has 1 to 200 characters")
+        if "\0" in key:
+            raise item.error("the key holds a NUL character")
     return entries
 
 

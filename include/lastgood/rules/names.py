@@ -162,9 +162,11 @@ def _whole(value: object, least: int, most: int, where: str) -> int:
 
 
 def shown(value: object) -> object:
-    """What an error shows of a refused value: itself, but never megabytes of it."""
+    """What an error shows of a refused value: itself, but never megabytes of it, and nothing that
+    cannot be sent or printed."""
     if isinstance(value, str):
-        return value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
+        text = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
+        return text.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, int) and value.bit_length() > 256:
         return "a huge number"
     return value if value is None or isinstance(value, int | float) else type(value).__name__
