@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -187,14 +187,17 @@ class World:
         resumed_from: Copy | None = None,
         receipt: Verdict | None = "pass",
         level: Level = "checksum",
+        declares: Mapping[str, Any] | None = None,
     ) -> Copy:
-        """A committed checkpoint with its bytes in the store, and a receipt unless it is None."""
+        """A committed checkpoint with its bytes in the store, and a receipt unless it is None.
+        `declares` are further fields of its manifest."""
         data = objects or {"model.bin": f"{stage} {generation}.{sequence}".encode() * 10}
         kind = "incremental" if depends_on else "full"
         attempt = self.prepare(sequence, data, generation=generation, stage=stage, kind=kind)
         for path, content in data.items():
             upload_object(self.store, layout.object_key(attempt.prefix, path), content)
         manifest = _manifest(attempt, data, metrics or {}, depends_on, resumed_from)
+        manifest = replace(manifest, **(declares or {}))
         body = canonical.canonical_bytes(manifest)
         digest = canonical.digest(body)
         marker = layout.marker_bytes(digest)

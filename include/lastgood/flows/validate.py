@@ -22,6 +22,7 @@ from lastgood.flows.levels import Ladder
 from lastgood.flows.policies import policy_of
 from lastgood.flows.walk_back import walk_back
 from lastgood.rules import cadence
+from lastgood.rules.cadence import CopySeen, Due, Why
 from lastgood.rules.capacity import CapacityState, Limits
 from lastgood.rules.policy import Policy
 from lastgood.rules.retention_rules import Level, ReceiptVerdict
@@ -74,23 +75,26 @@ def _due_of_stage(
 ) -> Iterator[tuple[int, Level]]:
     if blocked:
         yield from ((copy.copy_id, Level.CHECKSUM) for copy in _newest_sound(seen))
-    by_position = {copy.seen.position: copy for copy in seen}
-    looked_at = [ladder.seen(copy) for copy in seen]
-    for item in cadence.due(looked_at, policy, ladder.versions, now, hurry=hurry):
-        copy = by_position[item.position]
-        if not copy.failed or _failed_there(copy, item.level):
-            yield copy.copy_id, item.level
+    ids = {copy.seen.position: copy.copy_id for copy in seen}
+    sound, failed = (
+        [ladder.seen(copy) for copy in seen if copy.failed is is_failed]
+        for is_failed in (False, True)
+    )
+    for item in cadence.due(sound, policy, ladder.versions, now, hurry=hurry):
+        yield ids[item.position], item.level
+    for item in cadence.due(failed, policy, ladder.versions, now):
+        if item.why is Why.VALIDATOR_CHANGED and _failed_at(item, failed):
+            yield ids[item.position], item.level
 
 
 def _newest_sound(seen: Sequence[PresentCopy]) -> list[PresentCopy]:
     return [copy for copy in reversed(seen) if not copy.failed][:1]
 
 
-def _failed_there(copy: PresentCopy, level: Level) -> bool:
-    """A weaker level would say nothing of a failed copy; a new validator of the level that failed
-    it might."""
-    told = copy.seen.receipts.get(level)
-    return told is not None and told.verdict is ReceiptVerdict.FAIL
+def _failed_at(item: Due, failed: Sequence[CopySeen]) -> bool:
+    """Corruption does not heal; but the validator that found it may have been wrong."""
+    receipts = next(copy.receipts for copy in failed if copy.position == item.position)
+    return receipts[item.level].verdict is ReceiptVerdict.FAIL
 
 
 def _above_soft(tx: Transaction, project: str, policy: Policy) -> bool:

@@ -12,8 +12,8 @@ import socket
 import stat
 import struct
 import sys
-from collections.abc import Collection, Iterable
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from lastgood.validators import kernel
 SHARED_MEMORY = "/dev/shm"
 SHARED_MEMORY_BYTES = 64 << 20
 _INSIDE_ID = 1000  # no root inside the namespace: a program started there has no capabilities
+_INSIDE_REAL_ID = 1001
+_FIRST_UNUSED_ID = 2_000_000_000  # plus a process' id: a user of which nothing else runs
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 _SYSTEM = (
@@ -50,6 +52,8 @@ class Confinement:
     network: str = "open"  # "none" (an own namespace), "no TCP" (Landlock), or "open"
     files: str = "open"  # "landlock", "read-only mounts" or "open"
     shared_memory: bool = False  # an own, small one
+    users: bool = False  # an own namespace
+    as_root: bool = False  # who started it is root
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,11 +66,11 @@ def enter_namespaces(folder: str, without: Collection[str] = ()) -> Confinement:
     have one thread. `without` leaves out "namespaces" or "landlock", as a platform does that has
     none. Answers what will be in force for a program that calls `confine_files`.
     """
-    told = Confinement()
+    told = Confinement(as_root=os.geteuid() == 0)
     version = 0 if "landlock" in without else _landlock_version()
     if version:
         told.files = "landlock"
-    if "namespaces" not in without and _leave_namespaces():
+    if "namespaces" not in without and _leave_namespaces(told):
         told.processes, told.network = True, "none"
         with suppress(OSError):
             _raise_loopback()
@@ -81,21 +85,69 @@ def enter_namespaces(folder: str, without: Collection[str] = ()) -> Confinement:
     return told
 
 
-def _leave_namespaces() -> bool:
+def _leave_namespaces(told: Confinement) -> bool:
     spaces = kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWNS
     for leave in (_unshare_as_user, kernel.unshare):
         with suppress(OSError):
             leave(spaces)
+            told.users = leave is _unshare_as_user
             return True
     return False
 
 
 def _unshare_as_user(spaces: int) -> None:
     user, group = os.geteuid(), os.getegid()
-    kernel.unshare(kernel.CLONE_NEWUSER | spaces)
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{_INSIDE_ID} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{_INSIDE_ID} {group} 1")
+    users = f"{_INSIDE_ID} {user} 1"
+    if user == 0:
+        users += f"\n{_INSIDE_REAL_ID} {_unused_id()} 1"
+    with _from_outside(os.getpid(), users, f"{_INSIDE_ID} {group} 1"):
+        kernel.unshare(kernel.CLONE_NEWUSER | spaces)
+
+
+@contextmanager
+def _from_outside(process: int, users: str, groups: str) -> Iterator[None]:
+    """Map the users of the namespace that the process enters in this block: only from outside may
+    two of them be mapped."""
+    inside, outside = os.pipe()
+    helper = os.fork()
+    if helper == 0:
+        os.close(outside)
+        try:
+            if os.read(inside, 1):
+                _write_maps(process, users, groups)
+                os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(inside)
+    try:
+        yield
+        os.write(outside, b"!")
+    finally:
+        os.close(outside)
+        _, status = os.waitpid(helper, 0)
+    if status != 0:
+        raise PermissionError("the users of the new namespace cannot be mapped")
+
+
+def _write_maps(process: int, users: str, groups: str) -> None:
+    for name, text in (("setgroups", "deny"), ("uid_map", users), ("gid_map", groups)):
+        Path(f"/proc/{process}/{name}").write_text(text)
+
+
+def _unused_id() -> int:
+    return _FIRST_UNUSED_ID + os.getpid()
+
+
+def count_as_another_user(told: Confinement) -> None:
+    """Root is bound by no limit of processes: have this process counted as another user's. It still
+    owns what root owns, so that it can read it."""
+    if not told.as_root:
+        return
+    if told.users:
+        os.setresuid(_INSIDE_REAL_ID, _INSIDE_ID, _INSIDE_ID)
+    else:
+        os.setresuid(_unused_id(), 0, 0)
+        kernel.drop_capabilities()
 
 
 def _raise_loopback() -> None:

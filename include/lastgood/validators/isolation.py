@@ -14,13 +14,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 _STARTING_SECONDS = 60.0  # beyond the program's own time, for a warden on a busy machine
 _MEMORY_WORDS = re.compile(r"MemoryError|bad_alloc|Cannot allocate memory|[Oo]ut of memory")
+_TASK_WORDS = re.compile(r"Resource temporarily unavailable|can't start new thread")
 _DISK_WORDS = re.compile(r"File too large|No space left on device|Disk quota exceeded")
 
 
@@ -125,7 +126,7 @@ def run(
 
 def interpreter() -> list[str]:
     """The beginning of a command that runs a module of ours."""
-    return [sys.executable, "-I", "-B", "-m"]
+    return [sys.executable, "-I", "-B", "-u", "-m"]
 
 
 def _minimal_environment(folder: Path) -> dict[str, str]:
@@ -177,12 +178,10 @@ def _ask_warden(request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _named_limit(outcome: Outcome) -> Outcome:
-    """A program that the kernel refused memory or room on the disk ends by itself: name why."""
+    """A program to which the kernel refused something ends by itself: name the limit."""
     if outcome.ended not in ("exit", "signal") or outcome.succeeded:
         return outcome
     said = "\n".join(outcome.last_lines[-5:])
-    for words, limit in ((_MEMORY_WORDS, "memory"), (_DISK_WORDS, "disk")):
-        if words.search(said):
-            told = {name: getattr(outcome, name) for name in outcome.__slots__}
-            return Outcome(**{**told, "ended": limit})
-    return outcome
+    named = {"memory": _MEMORY_WORDS, "disk": _DISK_WORDS, "processes": _TASK_WORDS}
+    limit = next((limit for limit, words in named.items() if words.search(said)), None)
+    return outcome if limit is None else replace(outcome, ended=limit)

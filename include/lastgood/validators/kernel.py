@@ -21,8 +21,12 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 1 << 19
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_SECUREBITS = 28
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+
+_NO_ROOT_FOR_GOOD = 0b1111  # user 0 is given no capabilities, neither by exec nor by setuid
+_CAPABILITIES_VERSION = 0x2008_0522
 
 # The same numbers on every architecture that has them.
 _SYS_MOUNT_SETATTR = 442
@@ -89,6 +93,13 @@ def adopt_orphans() -> None:
 def gain_no_privileges() -> None:
     """No program run from now on is given more rights by its file, such as setuid."""
     _call("prctl", _PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0)
+
+
+def drop_capabilities() -> None:
+    """Give up every privilege of root beyond owning root's files, for good."""
+    _call("prctl", _PR_SET_SECUREBITS, ctypes.c_ulong(_NO_ROOT_FOR_GOOD), 0, 0, 0)
+    header = struct.pack("Ii", _CAPABILITIES_VERSION, 0)
+    _call("capset", header, struct.pack("6I", *[0] * 6))
 
 
 def landlock_version() -> int:

@@ -25,6 +25,7 @@ from lastgood.validators.confinement import (
     SHARED_MEMORY,
     Confinement,
     confine_files,
+    count_as_another_user,
     enter_namespaces,
 )
 
@@ -37,6 +38,7 @@ _LEAST_FREE_SHARE = 0.03  # of the machine's memory, whoever took it
 _DATA_SLACK_BYTES = (
     256 << 20
 )  # above the limit, so that the look names it before an allocation fails
+_NICENESS = 10  # whatever the program does, the warden gets to look
 _NOT_STARTED = 125
 
 
@@ -77,14 +79,21 @@ class Ward:
                     waiting.unregister(descriptor)
             limit = self._look()
             if limit is not None:
+                self._take_rest()
                 return {"ended": limit}
 
     def _told_end(self) -> dict[str, Any]:
         self._look()
         text = os.read(self.status, 4096)
-        while self._has_output() and self._take_output():
-            pass
-        return dict(json.loads(text)) if text else {"ended": "lost"}
+        self._take_rest()
+        first = text.partition(b"\n")[0]  # a program that could not be started ends as well
+        return dict(json.loads(first)) if first else {"ended": "lost", "reason": "no word came"}
+
+    def _take_rest(self) -> None:
+        """What was printed until now; a program that prints for ever is not listened to."""
+        for _ in range(_TAIL_BYTES >> 12):
+            if not (self._has_output() and self._take_output()):
+                break
 
     def _has_output(self) -> bool:
         return bool(select.select([self.output], [], [], 0)[0])
@@ -207,7 +216,7 @@ def _be_first(
         while True:
             process, how = os.waitpid(-1, 0)
             if process == program:
-                os.write(status, json.dumps(_ended(how)).encode())
+                os.write(status, json.dumps(_ended(how)).encode() + b"\n")
                 os._exit(0)
     finally:
         os._exit(1)
@@ -229,8 +238,6 @@ def _be_program(request: dict[str, Any], told: Confinement, status: int, output:
         os.setsid()
         os.chdir(request["folder"])
         os.umask(0o077)
-        with suppress(OSError):
-            kernel.die_with_parent(signal.SIGKILL)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write("1000")  # should memory run out, then it is this that goes
         null = os.open(os.devnull, os.O_RDONLY)
@@ -242,13 +249,18 @@ def _be_program(request: dict[str, Any], told: Confinement, status: int, output:
             if int(descriptor) > 2 and int(descriptor) != status:
                 with suppress(OSError):
                     os.close(int(descriptor))
+        os.nice(_NICENESS)
         _set_limits(request["limits"])
+        count_as_another_user(told)
+        with suppress(OSError):
+            kernel.die_with_parent(signal.SIGKILL)  # anew: another user is another process
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         confine_files(told, request["folder"], request["reads"])
         os.execve(request["command"][0], request["command"], request["environment"])
     except BaseException as error:
-        os.write(status, json.dumps({"ended": "not-started", "reason": str(error)}).encode())
+        ended = {"ended": "not-started", "reason": str(error)}
+        os.write(status, json.dumps(ended).encode() + b"\n")
     finally:
         os._exit(_NOT_STARTED)
 
