@@ -10,8 +10,8 @@ from fastapi import FastAPI
 
 from lastgood.catalog.db import Catalog
 from lastgood.coordinator.app import create_app
-from lastgood.coordinator.problems import BODY_LIMIT_BYTES
-from tests.coordinator.api import RUNNER, Api, refused
+from lastgood.coordinator.problems import BODY_LIMIT_BYTES, LONG_BODY_LIMIT_BYTES
+from tests.coordinator.api import RUNNER, Api, bearer, refused
 from tests.coordinator.conftest import Server
 
 
@@ -55,19 +55,31 @@ def test_a_catalog_that_cannot_be_reached_is_unavailable_and_tells_no_address(
 
 
 def test_a_body_that_is_too_long_is_refused_before_it_is_read(api: Api) -> None:
-    answer = _announce(api, BODY_LIMIT_BYTES + 1)
+    answer = _announce(api, "checkpoints/commit", LONG_BODY_LIMIT_BYTES + 1)
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"payload-too-large" in answer
 
 
-def _announce(api: Api, length: int) -> bytes:
+@pytest.mark.parametrize("route", ["generations", "heartbeats", "preemptions", "readers"])
+def test_a_document_that_is_read_before_its_sender_is_known_is_short(api: Api, route: str) -> None:
+    assert _announce(api, route, BODY_LIMIT_BYTES + 1).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("route", ["checkpoints/prepare", "checkpoints/commit"])
+def test_a_long_document_is_read_only_once_its_sender_is_known(api: Api, route: str) -> None:
+    """Or anybody could fill the memory and stop the event loop for seconds."""
+    answer = api.client.post(f"{RUNNER}/{route}", content=b"{", headers=bearer("nobody"))
+    refused(answer, 401, "unauthenticated")
+
+
+def _announce(api: Api, route: str, length: int) -> bytes:
     """Send only the head of a request; the answer comes without the body."""
     import socket
 
     url = api.client.base_url
     with socket.create_connection((url.host, url.port or 80), timeout=20) as connection:
         connection.sendall(
-            f"POST {RUNNER}/checkpoints/commit HTTP/1.1\r\nHost: test\r\n"
+            f"POST {RUNNER}/{route} HTTP/1.1\r\nHost: test\r\n"
             f"Authorization: Bearer {api.key}\r\nContent-Length: {length}\r\n\r\n".encode()
         )
         answer = b""

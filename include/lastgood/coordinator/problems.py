@@ -17,7 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastgood.errors import CatalogSetup, InvalidInput, LastgoodError, Unavailable
 
-BODY_LIMIT_BYTES = (64 << 20) + (1 << 20)  # a manifest at its limit, and what is around it
+# What names every object of a checkpoint may be long, and is read once its sender is known. Every
+# other document is parsed before that, so it must cost nothing.
+BODY_LIMIT_BYTES = 2 << 20
+LONG_BODY_LIMIT_BYTES = (64 << 20) + (1 << 20)  # a manifest at its limit, and what is around it
+LONG_BODIES = ("/v1/runner/checkpoints/prepare", "/v1/runner/checkpoints/commit")
 _LOG = logging.getLogger(__name__)
 _MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = 2
@@ -95,9 +99,13 @@ async def _on_lastgood_error(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_validation_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    reason = str(first["msg"]).rstrip(".")
-    return problem(InvalidInput(where=json_path(first["loc"]), reason=reason))
+    return problem(first_of(error.errors()))
+
+
+def first_of(errors: Sequence[Mapping[str, Any]]) -> InvalidInput:
+    """The first thing that Pydantic found wrong."""
+    reason = str(errors[0]["msg"]).rstrip(".")
+    return InvalidInput(where=json_path(errors[0]["loc"]), reason=reason)
 
 
 async def _on_http_exception(_: Request, error: Exception) -> JSONResponse:
@@ -179,8 +187,9 @@ def _body_refusal(scope: Scope) -> LastgoodError | None:
     length = headers.get(b"content-length", b"0")
     if not length.isdigit():
         return LengthRequired()
-    if scope["method"] != "PUT" and int(length) > BODY_LIMIT_BYTES:
-        return PayloadTooLarge(bytes=int(length), limit=BODY_LIMIT_BYTES)
+    limit = LONG_BODY_LIMIT_BYTES if scope["path"].endswith(LONG_BODIES) else BODY_LIMIT_BYTES
+    if scope["method"] != "PUT" and int(length) > limit:
+        return PayloadTooLarge(bytes=int(length), limit=limit)
     return None
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from lastgood.catalog.attempts import Attempt, AttemptObject, DeclaredObject
 from lastgood.coordinator.auth import (
@@ -30,7 +30,7 @@ from lastgood.coordinator.documents import (
     read_uuid,
 )
 from lastgood.coordinator.documents import Request as Body
-from lastgood.coordinator.problems import as_json
+from lastgood.coordinator.problems import as_json, first_of
 from lastgood.coordinator.services import services_of
 from lastgood.errors import BadManifest, InvalidInput
 from lastgood.flows import attempt_status, commit, prepare, read, upload
@@ -55,7 +55,7 @@ class PrepareBody(Body):
     step: Step
     kind: Literal["full", "incremental"] = "full"
     idempotency_key: Word
-    objects: list[ObjectBody]
+    objects: Annotated[list[ObjectBody], Field(max_length=prepare.OBJECTS_LIMIT)]
 
 
 class PartsBody(Body):
@@ -67,11 +67,35 @@ class GrantsBody(Body):
     parts: list[PartsBody] = Field(default_factory=list)
 
 
-@router.post("/prepare", status_code=201)
+async def _document(request: Request) -> bytes:
+    """The body as it came: a large one is parsed by a thread, not on the event loop, and only for a
+    caller who was let in."""
+    return await request.body()
+
+
+def _prepare_schema() -> dict[str, Any]:
+    schema = PrepareBody.model_json_schema()
+    schema["properties"]["objects"]["items"] = schema.pop("$defs")[ObjectBody.__name__]
+    return schema
+
+
+@router.post(
+    "/prepare",
+    status_code=201,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _prepare_schema()}},
+        }
+    },
+)
 def prepare_checkpoint(
-    body: PrepareBody, request: Request, caller: Annotated[Caller, Depends(generation_token)]
+    request: Request,
+    caller: Annotated[Caller, Depends(generation_token)],
+    document: Annotated[bytes, Depends(_document)],
 ) -> dict[str, Any]:
     """Announce a checkpoint: room, a place and an upload for each of its objects."""
+    body = _read_prepare(document)
     services = services_of(request)
     services.require_serving(caller.project)
     assert caller.writer is not None
@@ -148,11 +172,6 @@ def grant_parts(
     }
 
 
-async def _document(request: Request) -> bytes:
-    """The body as it came: a large manifest is parsed by a thread, not on the event loop."""
-    return await request.body()
-
-
 @router.post(
     "/commit",
     openapi_extra={
@@ -208,16 +227,28 @@ def commit_checkpoint(
 
 
 def _read_commit(document: bytes) -> tuple[str, object]:
-    """The attempt and the manifest's document. Numbers that JSON does not know are refused."""
-    try:
-        body = json.loads(document, parse_constant=_not_json)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(where="$", reason=f"not JSON: {error}") from None
+    """The attempt and the manifest's document."""
+    body = _read_json(document, _not_json)
     if not isinstance(body, dict) or set(body) != {"attempt", "manifest"}:
         raise InvalidInput(where="$", reason="give attempt and manifest, and nothing else")
     if not isinstance(body["attempt"], str):
         raise InvalidInput(where="$.attempt", reason="it is not text")
     return body["attempt"], body["manifest"]
+
+
+def _read_prepare(document: bytes) -> PrepareBody:
+    try:
+        return PrepareBody.model_validate(_read_json(document))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise first_of([{**first, "loc": ("body", *first["loc"])}]) from None
+
+
+def _read_json(document: bytes, constant: Callable[[str], object] | None = None) -> object:
+    try:
+        return json.loads(document, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(where="$", reason=f"not JSON: {error}") from None
 
 
 def _not_json(constant: str) -> object:
