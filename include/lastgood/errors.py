@@ -203,6 +203,12 @@ class RestoreBlocked(Conflict):
     type = "restore-blocked"
 
 
+class StageRetired(Conflict):
+    """{stage} was retired by {asked_by}: {reason}. {way_out}"""
+
+    type = "stage-retired"
+
+
 class FreshStartRefused(Conflict):
     """{stage} has {committed} committed checkpoints; to begin it from nothing say fresh=true."""
 

@@ -37,6 +37,7 @@ def _routes() -> list[tuple[str, str]]:
         "finding": str(uuid4()),
         "report": "1",
         "mark": "1",
+        "retirement": str(uuid4()),
     }
     return [
         (method, route.path.format(**values))

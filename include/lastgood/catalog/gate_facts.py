@@ -8,7 +8,7 @@ it is evidence with an age, and too old or not looked up means unknown.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from lastgood.catalog import (
@@ -157,12 +157,12 @@ class _Gathering:
 
     def facts(self, marked: Fact, candidate: MarkCandidate | None) -> GateFacts:
         newer_passed, newer_present = self._newer()
-        return GateFacts(
+        facts = GateFacts(
             newer_passed=newer_passed,
             newer_present=newer_present,
             no_hold=self._no_hold(),
             no_reader=_none_of("reader", references.readers(self.tx, self.copy)),
-            no_active_generation=_none_of("referred to by", references.active(self.tx, self.copy)),
+            no_active_generation=_none_of("referred to by", self._active()),
             no_dependent=_none_of("needed by", references.dependents(self.tx, self.copy)),
             marked=marked,
             roles_released=self._roles_released(),
@@ -171,6 +171,25 @@ class _Gathering:
             catalog_current=_fresh(self.evidence.catalog_current, self.evidence.at, self.now),
             clock_sane=self._clock_sane(),
         )
+        if self.stage.retirement is None:
+            return facts
+        # The end of the stage's life lifts what only protects its future; all else still holds.
+        ended = Fact.of(True, str(self.stage.retirement))
+        return replace(
+            facts,
+            newer_passed=ended,
+            newer_present=ended,
+            prerequisite_met=ended,
+            floor_kept=ended,
+        )
+
+    def _active(self) -> list[str]:
+        """A retired stage's latest pointer keeps nothing, but any writer of it keeps everything."""
+        found = references.active(self.tx, self.copy)
+        if self.stage.retirement is None:
+            return found
+        writers = references.writers(self.tx, self.copy)
+        return writers + [what for what in found if what != references.LATEST_POINTER]
 
     def _clock_sane(self) -> Fact:
         waiting = clock.unaccepted(self.tx)

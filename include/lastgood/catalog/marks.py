@@ -86,6 +86,9 @@ def choose_instant(tx: Transaction, project: str) -> datetime:
           SELECT max(last_recorded_at) AS at FROM stages WHERE project = %(project)s
           UNION ALL SELECT max(recorded_at) FROM holds WHERE project = %(project)s
           UNION ALL SELECT max(recorded_at) FROM hold_releases WHERE project = %(project)s
+          UNION ALL SELECT max(recorded_at) FROM retirements WHERE project = %(project)s
+          UNION ALL SELECT max(recorded_at) FROM retirement_approvals WHERE project = %(project)s
+          UNION ALL SELECT max(recorded_at) FROM retirement_undos WHERE project = %(project)s
           UNION ALL SELECT max(effective_from) FROM policy_versions WHERE project = %(project)s
         )
         UPDATE projects

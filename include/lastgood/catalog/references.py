@@ -10,6 +10,8 @@ from datetime import datetime
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Transaction
 
+LATEST_POINTER = "the latest pointer"
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -37,6 +39,25 @@ def readers(tx: Transaction, copy: Copy) -> list[str]:
     return [f"{row['reader']} ({row['lease_id']})" for row in rows]
 
 
+def writers(tx: Transaction, copy: Copy) -> list[str]:
+    """Generations of the copy's stage that are under way, whatever they refer to."""
+    rows = tx.execute(
+        """
+        SELECT 'generation ' || g.generation || ', under way' AS what
+          FROM generations g
+          LEFT JOIN generation_leases l USING (stage_id, generation)
+         WHERE g.project = %s AND g.stage_id = %s
+           AND NOT EXISTS (
+               SELECT 1 FROM generation_ends e
+                WHERE e.stage_id = g.stage_id AND e.generation = g.generation
+                  AND (e.how <> 'lapsed' OR l.expires_at <= catalog_clock()))
+         ORDER BY g.generation
+        """,
+        (copy.project, copy.stage_id),
+    )
+    return [row["what"] for row in rows]
+
+
 def active(tx: Transaction, copy: Copy) -> list[str]:
     """Generations under way that resumed from the checkpoint or committed it last, and the stage's
     latest pointer."""
@@ -62,10 +83,11 @@ def active(tx: Transaction, copy: Copy) -> list[str]:
            AND %(sequence)s = (SELECT max(k.sequence) FROM checkpoints k
                                 WHERE k.stage_id = %(stage_id)s AND k.generation = %(generation)s)
         UNION ALL
-        SELECT 'the latest pointer' FROM latest_pointers
+        SELECT %(pointer)s FROM latest_pointers
          WHERE stage_id = %(stage_id)s AND checkpoint_id = %(checkpoint_id)s
         """,
         {
+            "pointer": LATEST_POINTER,
             "project": copy.project,
             "stage_id": copy.stage_id,
             "checkpoint_id": copy.checkpoint_id,

@@ -9,7 +9,7 @@ always reads the same history. One query answers for a project, stage by stage, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
@@ -18,7 +18,9 @@ from uuid import uuid4
 
 from psycopg.rows import DictRow
 
+from lastgood.catalog import retirements
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.retirements import Retirement
 from lastgood.rules.decision import StageFacts
 from lastgood.rules.names import ManifestDigest, StageId
 from lastgood.rules.retention_rules import (
@@ -34,7 +36,8 @@ _BATCH_ROWS = 10_000
 @dataclass(frozen=True, slots=True)
 class StageHistory:
     """One stage as of an instant. `copies` has the id and the stored bytes of each existing
-    copy of a checkpoint, `checkpoint_ids` the id of the checkpoint."""
+    copy of a checkpoint, `checkpoint_ids` the id of the checkpoint; `retirement` is the one by
+    which the stage had reached its end of life."""
 
     stage_id: int
     stage: StageId
@@ -42,6 +45,13 @@ class StageHistory:
     facts: StageFacts
     copies: Mapping[Position, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     checkpoint_ids: Mapping[Position, int] = field(default_factory=dict)
+    retirement: Retirement | None = None
+
+    def retired(self, by: Retirement | None) -> StageHistory:
+        """The same, with its end of life if it has reached it."""
+        if by is None:
+            return self
+        return replace(self, facts=replace(self.facts, retired=True), retirement=by)
 
 
 # Every row is fetched, so the planner must not prefer what gives the first ones soon; and a table
@@ -158,18 +168,22 @@ QUERY = """
 
 def of_project(tx: Transaction, project: str, as_of: datetime) -> Iterator[StageHistory]:
     """Every stage of a project that has commits, in the order of names: memory is that of one."""
+    retired = retirements.in_effect(tx, project, as_of)
     tx.execute(FOR_ALL_ROWS)
     with tx.connection.cursor(f"history_{uuid4().hex}") as rows:
         rows.itersize = _BATCH_ROWS
         rows.execute(QUERY, {"project": project, "as_of": as_of, "stage_id": None})
-        for _, of_stage in groupby(rows, key=itemgetter("stage_id")):
-            yield _read_stage(project, list(of_stage))
+        for stage_id, of_stage in groupby(rows, key=itemgetter("stage_id")):
+            yield _read_stage(project, list(of_stage)).retired(retired.get(stage_id))
 
 
 def of_stage(tx: Transaction, project: str, stage_id: int, as_of: datetime) -> StageHistory | None:
     """One stage; None if it has no commits."""
     rows = tx.execute(QUERY, {"project": project, "as_of": as_of, "stage_id": stage_id}).fetchall()
-    return _read_stage(project, rows) if rows else None
+    if not rows:
+        return None
+    retired = retirements.in_effect(tx, project, as_of, stage_id)
+    return _read_stage(project, rows).retired(retired.get(stage_id))
 
 
 def _read_stage(project: str, rows: list[DictRow]) -> StageHistory:

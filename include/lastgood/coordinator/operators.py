@@ -10,6 +10,7 @@ from lastgood.coordinator import (
     operator_holds,
     operator_quarantine,
     operator_reports,
+    operator_retirements,
     operator_stages,
 )
 from lastgood.coordinator.operator_auth import OperatorGuard, guard_here
@@ -20,6 +21,7 @@ API_ROUTERS = (
     operator_holds.router,
     operator_quarantine.router,
     operator_reports.router,
+    operator_retirements.router,
     operator_stages.router,
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from lastgood import faults
-from lastgood.catalog import checkpoints, generations, stages
+from lastgood.catalog import checkpoints, generations, history, retirements, stages
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.generations import Generation, Writer
@@ -19,6 +19,7 @@ from lastgood.errors import (
     IdempotencyConflict,
     NotFound,
     RestoreBlocked,
+    StageRetired,
     StaleAcquire,
 )
 from lastgood.flows import control_keys
@@ -71,7 +72,7 @@ def acquire(catalog: Catalog, stores: Stores, request: AcquireRequest) -> Acquir
 
     Raises StaleAcquire if somebody acquired after `after`; FencedGeneration for a repetition after
     that generation was fenced; IdempotencyConflict for another request under the same key;
-    FreshStartRefused if commits exist and none can be resumed; RestoreBlocked.
+    FreshStartRefused if commits exist and none can be resumed; RestoreBlocked; StageRetired.
     """
     with catalog.transaction() as tx:
         stage = stages.open_locked(
@@ -118,6 +119,7 @@ def _begin(
         tx, stage, request.preemption_id
     ):
         raise NotFound(what="preemption", name=str(request.preemption_id))
+    _require_in_service(tx, stage)
     found = _resume_from(tx, stage, request)
     reason = f"generation {request.after + 1} was acquired by {request.holder}"
     generations.fence_earlier(tx, stage, actor=f"runner:{request.holder}", reason=reason)
@@ -132,6 +134,25 @@ def _begin(
         lease=lease,
     )
     return generation, found
+
+
+def _require_in_service(tx: Transaction, stage: Stage) -> None:
+    """Nobody begins to write what operators have decided to give up; an undo comes first."""
+    retirement = retirements.decided(tx, stage.name)
+    if retirement is None or retirement.effective_at is None:
+        return
+    ends = retirement.effective_at.isoformat()
+    way_out = f"Its grace ended at {ends}: take another stage."
+    if history.now(tx) < retirement.effective_at:
+        undo = f"`lastgood retire undo {retirement.retirement_id}`"
+        way_out = f"Until {ends} an operator can take that back with {undo}."
+    raise StageRetired(
+        stage=str(stage.name),
+        asked_by=retirement.asked_by,
+        reason=retirement.reason,
+        way_out=way_out,
+        retirement=str(retirement.retirement_id),
+    )
 
 
 def _resume_from(tx: Transaction, stage: Stage, request: AcquireRequest) -> Found:

@@ -35,6 +35,7 @@ from lastgood.rules.policy_sections import (
     LeasePolicy,
     Objectives,
     QuarantinePolicy,
+    RetirePolicy,
     UploadPolicy,
     ValidationPolicy,
     read_name,
@@ -87,6 +88,7 @@ class Policy:
     forensic_retention: timedelta = timedelta(days=14)  # of failed attempts, as evidence
     gate: GatePolicy = field(default_factory=GatePolicy)
     quarantine: QuarantinePolicy = field(default_factory=QuarantinePolicy)
+    retire: RetirePolicy = field(default_factory=RetirePolicy)
     uploads: UploadPolicy = field(default_factory=UploadPolicy)
     capacity: CapacityPolicy = field(default_factory=CapacityPolicy)
     validate: ValidationPolicy = field(default_factory=ValidationPolicy)
@@ -145,6 +147,7 @@ class Policy:
 _SECTIONS: Mapping[str, tuple[type, Forms]] = {
     "gate": (GatePolicy, sections.GATE),
     "quarantine": (QuarantinePolicy, sections.QUARANTINE),
+    "retire": (RetirePolicy, sections.RETIRE),
     "uploads": (UploadPolicy, sections.UPLOADS),
     "capacity": (CapacityPolicy, sections.CAPACITY),
     "validate": (ValidationPolicy, sections.VALIDATE),

@@ -73,6 +73,15 @@ class QuarantinePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class RetirePolicy:
+    """What the end of a stage's life asks for: the least grace in which it can be undone, and
+    whether somebody else than who asked must approve it."""
+
+    grace: timedelta = timedelta(days=14)
+    approve: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class UploadPolicy:
     """When an incomplete upload is given up; `lifecycle_days` is the bucket's later safety net."""
 
@@ -269,6 +278,7 @@ QUARANTINE: Forms = {
     "share_guard": SHARE,
     "share_guard_min": Form(lambda node: node.integer(0), _same),
 }
+RETIRE: Forms = {"grace": DURATION, "approve": Form(lambda node: node.flag(), _same)}
 UPLOADS: Forms = {
     "abort_after": DURATION,
     "margin_over_p99": Form(_read_margin, _same),

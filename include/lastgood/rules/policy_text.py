@@ -48,6 +48,11 @@ def _sentences(policy: Policy) -> Iterator[str]:
         f"A sweep stops if it would take more than {share_text(quarantine.share_guard)} of a"
         f" project's copies and more than {quarantine.share_guard_min} of them."
     )
+    yield (
+        "What is retired gives up its last copy, too,"
+        + (" once a second operator approved it and" if policy.retire.approve else " once")
+        + f" nobody undid it for {duration_text(policy.retire.grace)}."
+    )
     yield f"Incomplete uploads go after {duration_text(uploads.abort_after)} without a live lease."
     yield f"Failed attempts stay as evidence for {duration_text(policy.forensic_retention)}."
     yield (
@@ -92,6 +97,8 @@ def _warnings(policy: Policy) -> Iterator[str]:
             f"Quarantine lasts {duration_text(quarantine.grace)}: nobody will notice a wrong"
             " deletion in time to undo it."
         )
+    if not policy.retire.approve:
+        yield "One operator alone can retire a stage, and so give up its last copy."
     if quarantine.share_guard == 1:
         yield "The share guard is off: one sweep may take everything that a wrong mark names."
     if not policy.lineage:

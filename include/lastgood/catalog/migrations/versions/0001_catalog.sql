@@ -18,6 +18,22 @@ CREATE TABLE identity (
 );
 INSERT INTO identity DEFAULT VALUES;
 
+CREATE TABLE rebuilds (                    -- each made the incarnation that it is named by
+  incarnation         bigint PRIMARY KEY,
+  rebuild_id          uuid NOT NULL UNIQUE,
+  catalog_id          uuid NOT NULL,       -- the one that the stores named
+  previous_catalog_id uuid NOT NULL,       -- what this catalog was before: the same, if outdated
+  stores              jsonb NOT NULL,
+  actor               text NOT NULL,
+  because             text NOT NULL,
+  recorded_at         timestamptz NOT NULL
+);
+CREATE TABLE rebuild_ends (                -- until it has one, the catalog serves nothing
+  incarnation bigint PRIMARY KEY REFERENCES rebuilds,
+  result      jsonb NOT NULL,
+  recorded_at timestamptz NOT NULL
+);
+
 -- Clock ------------------------------------------------------------------------------------------
 
 CREATE TABLE clock_readings (              -- the newest reading of each boot of each machine
@@ -423,6 +439,35 @@ CREATE TABLE reader_ends (
   recorded_at timestamptz NOT NULL
 );
 
+-- End of life ------------------------------------------------------------------------------------------
+
+CREATE TABLE retirements (                 -- of a project, of a workload, or of one stage
+  retirement_id uuid PRIMARY KEY,
+  project       text NOT NULL REFERENCES projects,
+  workload      text,
+  stage         text,
+  reason        text NOT NULL,
+  grace_seconds double precision NOT NULL CHECK (grace_seconds > 0), -- from the approval, or the asking
+  approve       boolean NOT NULL,          -- nothing happens before another operator approved it
+  asked_by      text NOT NULL,
+  recorded_at   timestamptz NOT NULL,
+  CHECK (workload IS NOT NULL OR stage IS NULL)
+);
+CREATE INDEX retirements_by_project ON retirements (project);
+CREATE TABLE retirement_approvals (
+  retirement_id uuid PRIMARY KEY REFERENCES retirements,
+  project       text NOT NULL,
+  approved_by   text NOT NULL,
+  recorded_at   timestamptz NOT NULL
+);
+CREATE TABLE retirement_undos (
+  retirement_id uuid PRIMARY KEY REFERENCES retirements,
+  project       text NOT NULL,
+  undone_by     text NOT NULL,
+  because       text NOT NULL,
+  recorded_at   timestamptz NOT NULL
+);
+
 -- Retention ------------------------------------------------------------------------------------------
 
 CREATE TABLE marks (
@@ -565,11 +610,14 @@ DO $$
 DECLARE append_only text;
 BEGIN
   FOREACH append_only IN ARRAY ARRAY[
-    'clock_jumps', 'clock_acceptances', 'policy_versions', 'events', 'preemptions', 'generations',
+    'rebuilds', 'rebuild_ends', 'clock_jumps', 'clock_acceptances', 'policy_versions', 'events',
+    'preemptions', 'generations',
     'generation_tokens', 'generation_ends', 'attempt_transitions', 'manifests', 'checkpoints',
     'dependencies', 'copy_objects', 'copy_transitions', 'receipts', 'restore_blocks', 'holds',
-    'hold_checkpoints', 'hold_releases', 'reader_ends', 'marks', 'mark_candidates', 'mark_changes',
-    'tombstones', 'tombstone_keys', 'tombstone_proofs', 'reports', 'findings', 'finding_events']
+    'hold_checkpoints', 'hold_releases', 'reader_ends',
+    'retirements', 'retirement_approvals', 'retirement_undos',
+    'marks', 'mark_candidates', 'mark_changes', 'tombstones', 'tombstone_keys', 'tombstone_proofs',
+    'reports', 'findings', 'finding_events']
   LOOP
     EXECUTE format('CREATE TRIGGER append_only_rows BEFORE UPDATE OR DELETE ON %I
                     FOR EACH ROW EXECUTE FUNCTION refuse_change()', append_only);
