@@ -45,7 +45,17 @@ UNDO_POINTS = (
     "undo.after-decision",
     "undo.after-store",
 )
-POINTS = COMMIT_POINTS + SWEEP_POINTS + CLEANUP_POINTS + UNDO_POINTS
+REBUILD_POINTS = (
+    "rebuild.after-incarnation",
+    "rebuild.after-identity",
+    "rebuild.after-checkpoint",
+    "rebuild.after-checkpoints",
+    "rebuild.after-gone",
+    "rebuild.after-stage",
+    "rebuild.after-control-keys",
+    "rebuild.after-end",
+)
+POINTS = COMMIT_POINTS + SWEEP_POINTS + CLEANUP_POINTS + UNDO_POINTS + REBUILD_POINTS
 """Every point of the code. A test walks over all of them."""
 
 

@@ -15,10 +15,19 @@ from lastgood.rules.names import StageId
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which catalog this is. A rebuild keeps the id and begins the next incarnation."""
+    """Which catalog this is. A rebuild keeps the id that the stores name and begins the next
+    incarnation; `rebuild_id` tells its incarnation from any other of the same number. `rebuilding`:
+    it has not ended, and until then the catalog does not know what its stores hold."""
 
     catalog_id: UUID
     incarnation: int
+    rebuild_id: UUID | None = None
+    rebuilding: bool = False
+
+    @property
+    def incarnation_facts(self) -> Mapping[str, Any]:
+        """What the control key of the incarnation says, as JSON."""
+        return {} if self.rebuild_id is None else {"rebuild": str(self.rebuild_id)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,15 @@ class Position:
 
 def identity(tx: Transaction) -> Identity:
     """This catalog's identity."""
-    row = tx.execute("SELECT catalog_id, incarnation FROM identity").fetchone()
+    row = tx.execute(
+        """
+        SELECT i.catalog_id, i.incarnation, r.rebuild_id,
+               r.incarnation IS NOT NULL AND e.incarnation IS NULL AS rebuilding
+          FROM identity i
+          LEFT JOIN rebuilds r USING (incarnation)
+          LEFT JOIN rebuild_ends e USING (incarnation)
+        """
+    ).fetchone()
     assert row is not None, "the migration that creates the table fills it"
     return Identity(**row)
 

@@ -9,6 +9,10 @@ from lastgood.catalog.db import Transaction
 from lastgood.errors import Conflict, NotFound
 from lastgood.rules.names import StageId
 
+UNKNOWN_CLASS = "?"
+"""The class of a stage that was read back from a store, which does not tell it; no class can have
+this name. The first job that asks says it, and the kind."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -94,6 +98,8 @@ def open_locked(
     if opened:
         facts = {"kind": stage.kind, "class": stage.workload_class}
         history.record(tx, stage.stage_id, "stage-opened", actor=actor, facts=facts)
+    if stage.workload_class == UNKNOWN_CLASS and workload_class is not None:
+        stage = _told(tx, stage, kind or stage.kind, workload_class)
     for what, asked, own in (
         ("kind", kind, stage.kind),
         ("class", workload_class, stage.workload_class),
@@ -101,3 +107,11 @@ def open_locked(
         if asked not in (None, own):
             raise Conflict(reason=f"{name} was opened with {what} {own}, not {asked}")
     return stage
+
+
+def _told(tx: Transaction, stage: Stage, kind: str, workload_class: str) -> Stage:
+    tx.execute(
+        "UPDATE stages SET kind = %s, class = %s WHERE stage_id = %s",
+        (kind, workload_class, stage.stage_id),
+    )
+    return get(tx, stage.project, stage.stage_id)

@@ -22,6 +22,7 @@ from lastgood.catalog import (
     history,
     locks,
     projects,
+    rebuilds,
     stages,
     tombstones,
     uploads,
@@ -111,12 +112,15 @@ def plan(catalog: Catalog, project: str) -> Plan:
         opened = uploads.in_state(tx, project, "open")
         aborting = uploads.in_state(tx, project, "aborting")
         failed = uploads.in_state(tx, project, "failed")
+        held = rebuilds.holds_standing(tx, project)
     waits = {each.attempt_id: _waits_for(each, policy, measured, now) for each in opened}
     return Plan(
         project=project,
         abort=tuple(each for each in opened if waits[each.attempt_id] is None),
         resume=tuple(aborting),
-        evidence=tuple(each for each in failed if _evidence_is_old(each, policy, now)),
+        evidence=()
+        if held
+        else tuple(each for each in failed if _evidence_is_old(each, policy, now)),
         waiting={attempt: why for attempt, why in waits.items() if why is not None},
     )
 
@@ -186,6 +190,8 @@ class _Cleaning:
             if attempt.state is not State.FAILED or not _evidence_is_old(
                 current, policy, history.now(tx)
             ):
+                return
+            if rebuilds.holds_standing(tx, self.project):
                 return
             if tombstones.of_attempt(tx, self.project, one.attempt_id) is None:
                 reason = f"failed at {current.state_at.isoformat()}, evidence kept long enough"

@@ -23,7 +23,7 @@ from lastgood.rules import layout
 from lastgood.rules.canonical import canonical_json
 from lastgood.rules.layout import ControlKey, ControlKind
 from lastgood.rules.names import StageId
-from lastgood.stores.base import Key, KeyExists, KeyMissing, Prefix, Store
+from lastgood.stores.base import Key, KeyExists, KeyMissing, Outcome, Prefix, Store
 from lastgood.stores.open import Stores
 
 FRESH_SECONDS = 5.0
@@ -42,7 +42,51 @@ def claim(catalog: Catalog, store: Store) -> None:
         store.put_new(Key(layout.CATALOG_KEY), _content(ours, {}, incarnation=False))
     except KeyExists:
         _require_ours(store, ours)
-    _put(store, layout.incarnation_key(ours.incarnation), _content(ours, {}))
+    put_incarnation(store, ours)
+
+
+def put_incarnation(store: Store, ours: Identity) -> None:
+    """Write once that this incarnation of the catalog uses a store. Raises CatalogBehind if another
+    catalog took the number first."""
+    _put(store, layout.incarnation_key(ours.incarnation), _content(ours, ours.incarnation_facts))
+
+
+def take_over(store: Store, ours: Identity) -> None:
+    """Make a store this incarnation's, whose id it names or that nobody owns; everything older
+    refuses to use it from then on. Raises ForeignCatalog, and CatalogBehind if another rebuild
+    took the incarnation first."""
+    try:
+        store.put_new(Key(layout.CATALOG_KEY), _content(ours, {}, incarnation=False))
+    except KeyExists:
+        _require_ours(store, ours)
+    put_incarnation(store, ours)
+
+
+def disown(store: Store) -> None:
+    """Take the claim of a store back in which nothing else lies."""
+    ours = [entry for entry in store.list(Prefix(layout.CONTROL_PREFIX)) if not entry.foreign]
+    for outcome in store.delete(ours):
+        if outcome.outcome is Outcome.REFUSED:
+            raise Unavailable(what=f"store {store.name}", reason=f"{outcome.reason}")
+
+
+def owner_of(store: Store) -> str | None:
+    """The id of the catalog that a store says it belongs to; None if nobody claimed it."""
+    try:
+        owner: str | None = json.loads(store.read(Key(layout.CATALOG_KEY))).get("catalog_id")
+    except KeyMissing:
+        return None
+    return owner
+
+
+def is_incarnation(store: Store, ours: Identity) -> bool:
+    """Whether a store's key of this number of incarnation is this catalog's own."""
+    try:
+        found = json.loads(store.read(Key(layout.incarnation_key(ours.incarnation))))
+    except KeyMissing:
+        return False
+    same: bool = found.get("facts") == dict(ours.incarnation_facts)
+    return same
 
 
 def publish(
@@ -134,6 +178,10 @@ def _guard_store(catalog: Catalog, store: Store, project: str | None, checked: s
     if seen.incarnation > ours.incarnation:
         evidence = f"the store was used by incarnation {seen.incarnation} of this catalog"
         raise CatalogBehind(store=store.name, evidence=evidence)
+    if ours.rebuilding:
+        raise CatalogBehind(store=store.name, evidence="a rebuild has begun and has not ended")
+    if seen.incarnation == ours.incarnation:
+        _require_our_incarnation(store, ours, checked)
     for kind, numbers in (
         (ControlKind.GENERATION, seen.generations),
         (ControlKind.EVENT, seen.events),
@@ -141,6 +189,16 @@ def _guard_store(catalog: Catalog, store: Store, project: str | None, checked: s
         for stage, number in numbers.items():
             _require_known(store, stage, kind, number, known.get(stage, Position(0, 0)))
             _require_same(catalog, store, ours, ControlKey(kind, stage, number), checked)
+
+
+def _require_our_incarnation(store: Store, ours: Identity, checked: set[str]) -> None:
+    name = f"{store.name}:incarnation {ours.incarnation}"
+    if name in checked:
+        return
+    if not is_incarnation(store, ours):
+        evidence = f"incarnation {ours.incarnation} is that of another rebuild"
+        raise CatalogBehind(store=store.name, evidence=evidence)
+    checked.add(name)
 
 
 def _seen(store: Store, project: str | None) -> _Seen:
@@ -194,11 +252,10 @@ def _require_same(
 
 
 def _require_ours(store: Store, ours: Identity) -> None:
-    try:
-        owner = json.loads(store.read(Key(layout.CATALOG_KEY))).get("catalog_id")
-    except KeyMissing:
+    owner = owner_of(store)
+    if owner is None:
         reason = f"{layout.CATALOG_KEY} is not there, so it is not the place that was claimed"
-        raise Unavailable(what=f"store {store.name}", reason=reason) from None
+        raise Unavailable(what=f"store {store.name}", reason=reason)
     if owner != str(ours.catalog_id):
         raise ForeignCatalog(store=store.name, owner=owner, ours=str(ours.catalog_id))
 
