@@ -1,10 +1,10 @@
 """Prove that checkpoints can be restored, and write a receipt for each proof.
 
-Runs when a checkpoint is committed, and every half hour for receipts that grow too old. Every byte
-is read again, every tensor is loaded in an isolated process, and what the policy wants restored
-takes one training step by its contract: on this machine, or in a pod where the contract says so and
-the Kubernetes provider is installed. It deletes nothing. A checkpoint that fails is never offered
-for a restore again.
+Runs when a checkpoint is committed, when an operator asks for a validation, and every half hour for
+receipts that grow too old. Every byte is read again, every tensor is loaded in an isolated process,
+and what the policy wants restored takes one training step by its contract: on this machine, or in a
+pod where the contract says so and the Kubernetes provider is installed. It deletes nothing. A
+checkpoint that fails is never offered for a restore again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from lastgood.wakeup import OutboxTrigger
 PODS = find_spec("airflow.providers.cncf") is not None
 COMMITTED = Asset(
     "lastgood_committed_checkpoints",
-    watchers=[AssetWatcher("lastgood_outbox_committed", OutboxTrigger(["committed"]))],
+    watchers=[
+        AssetWatcher(
+            "lastgood_outbox_committed", OutboxTrigger(["committed", "validation-requested"])
+        )
+    ],
 )
 
 

@@ -9,9 +9,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from lastgood.flows import reconcile
+from lastgood.flows import reconcile, validate
 from lastgood.rules import layout
-from tests.retention.world import World
+from tests.retention.world import PROJECT, World
 
 
 def _ok(answer: httpx.Response, status: int = 200) -> Any:
@@ -273,3 +273,24 @@ def test_metrics_count_what_the_catalog_counts(
     assert value("report_passed", 'project="vision",store="local"') == 1
     exposed = 'project="vision",stage="pretrain",workload="gpt"'
     assert 600 <= value("rpo_age_seconds", exposed) < 700
+
+
+def test_a_validation_is_asked_for_and_is_due_then(api: httpx.Client, world: World) -> None:
+    copy = world.commit(1, receipt=None)
+    world.promote({"validate": {"checksum": "never"}})
+    path = f"/v1/checkpoints/{copy.checkpoint}/validations"
+
+    asked = api.post(path, json={"level": "format"})
+
+    assert asked.status_code == 202
+    assert asked.json()["requested"] == [
+        {
+            "checkpoint": str(copy.checkpoint),
+            "copy_id": copy.copy_id,
+            "store": "local",
+            "level": "format",
+        }
+    ]
+    assert validate.due(world.catalog, PROJECT) == [copy.copy_id]
+    assert api.post(path, json={"level": "thorough"}).status_code == 422
+    assert api.post(path, json={"level": "restore"}).status_code == 422

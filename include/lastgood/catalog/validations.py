@@ -4,12 +4,16 @@ back to."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from lastgood import errors
+from lastgood.catalog import history
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Transaction
 from lastgood.rules.cadence import CopySeen, Seen
 from lastgood.rules.retention_rules import Level, ReceiptVerdict
+
+REQUESTED = "validation-requested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,40 @@ def project_of(tx: Transaction, copy_id: int) -> str:
         raise errors.NotFound(what="copy", name=str(copy_id))
     project: str = row["project"]
     return project
+
+
+def request(tx: Transaction, copy: Copy, level: Level, *, actor: str) -> None:
+    """Ask for a validation of a copy whose stage this transaction has locked."""
+    history.record(
+        tx,
+        copy.stage_id,
+        REQUESTED,
+        actor=actor,
+        facts={
+            "checkpoint": str(copy.checkpoint),
+            "copy_id": copy.copy_id,
+            "level": level.value,
+        },
+    )
+
+
+def requested(tx: Transaction, project: str, since: datetime) -> list[tuple[int, Level]]:
+    """What was asked for since an instant and not done after it, of present copies: the oldest
+    request first."""
+    rows = tx.execute(
+        """
+        SELECT (e.facts->>'copy_id')::bigint AS copy_id, e.facts->>'level' AS level
+          FROM events e
+          JOIN copies c ON c.copy_id = (e.facts->>'copy_id')::bigint AND c.state = 'present'
+         WHERE e.project = %(project)s AND e.kind = %(kind)s AND e.recorded_at > %(since)s
+           AND NOT EXISTS (SELECT 1 FROM receipts r
+                            WHERE r.copy_id = c.copy_id AND r.level = e.facts->>'level'
+                              AND r.recorded_at > e.recorded_at)
+         ORDER BY e.recorded_at
+        """,
+        {"project": project, "kind": REQUESTED, "since": since},
+    )
+    return [(row["copy_id"], Level(row["level"])) for row in rows]
 
 
 def contract_of(tx: Transaction, project: str, copy_id: int) -> str | None:

@@ -18,6 +18,7 @@ from lastgood.errors import InvalidInput
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes, instant
 from lastgood.rules.names import CheckpointId, StageId
+from lastgood.rules.retention_rules import Level
 
 ProjectName = Annotated[str, typer.Argument(metavar="PROJECT")]
 
@@ -31,21 +32,40 @@ def verify(
             metavar="CHECKPOINT|STAGE|PROJECT", help="What to verify: every present copy of it."
         ),
     ],
+    level: Annotated[
+        str,
+        typer.Option(
+            help="How far to climb: checksum reads every byte, format also loads every tensor in"
+            " isolation, restore also takes a training step by the checkpoint's contract."
+        ),
+    ] = "checksum",
     json: Json = False,
 ) -> None:
-    """Read every byte of present copies again and write receipts; exit with 1 unless all pass."""
+    """Validate present copies up to a level and write receipts; exit with 1 unless all pass."""
+    levels = _up_to(level)
     with services() as opened:
         found = _present(opened, name)
         with steps() as shown:
-            results = [_verify(opened, shown, one, i, len(found)) for i, one in enumerate(found, 1)]
+            results = [
+                result
+                for number, copy in enumerate(found, 1)
+                for result in _verify(opened, shown, copy, levels, number, len(found))
+            ]
     if json:
         print_json({"receipts": results})
     else:
         rows = [
-            [one["verdict"], one["checkpoint"], human_bytes(one["bytes_read"]), one["reason"]]
+            [
+                one["verdict"],
+                one["level"],
+                one["checkpoint"],
+                human_bytes(one["bytes_read"]),
+                one["reason"],
+            ]
             for one in results
         ]
-        print_table(["verdict", "checkpoint", ">read", "reason"], rows, "No present copy.")
+        headers = ["verdict", "level", "checkpoint", ">read", "reason"]
+        print_table(headers, rows, "No present copy.")
     if any(one["verdict"] != "pass" for one in results):
         answer_no()
 
@@ -66,14 +86,28 @@ def _present(opened: Services, name: str) -> list[copies.Copy]:
         return copies.in_state(tx, projects.get(tx, name).name, copies.State.PRESENT)
 
 
+def _up_to(level: str) -> list[str]:
+    known = [one.value for one in Level]
+    if level not in known:
+        raise InvalidInput(where="--level", reason=f"{level!r} is none of {', '.join(known)}")
+    return known[: known.index(level) + 1]
+
+
 def _verify(
-    opened: Services, shown: Steps, copy: copies.Copy, number: int, total: int
-) -> dict[str, Any]:
+    opened: Services,
+    shown: Steps,
+    copy: copies.Copy,
+    levels: list[str],
+    number: int,
+    total: int,
+) -> list[dict[str, Any]]:
     from lastgood.flows import validate
 
-    result = validate.run(opened.catalog, opened.stores, copy.copy_id, actor=actor())
+    results = validate.climb(opened.catalog, opened.stores, copy.copy_id, levels, actor=actor())
     shown.reach("copies", number, total)
-    return {"checkpoint": str(copy.checkpoint), "store": copy.store, **result}
+    return [
+        {"checkpoint": str(copy.checkpoint), "store": copy.store, **result} for result in results
+    ]
 
 
 def mark(

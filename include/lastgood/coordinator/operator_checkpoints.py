@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
 
 from lastgood.catalog import checkpoints, operator_records, operator_views
 from lastgood.coordinator.operator_context import (
+    Changer,
     CheckpointPath,
     Limit,
     ProjectFilter,
@@ -17,6 +19,7 @@ from lastgood.coordinator.operator_context import (
 )
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
+from lastgood.flows import validate
 from lastgood.flows import why as why_flow
 from lastgood.flows.as_json import as_json
 from lastgood.rules.names import CheckpointId
@@ -25,7 +28,16 @@ router = APIRouter(tags=["checkpoints"])
 
 CopyState = Literal["present", "quarantined", "deleting", "deleted"]
 Verdict = Literal["pass", "fail", "inconclusive"]
+Level = Literal["checksum", "format", "restore"]
 Name = Annotated[str | None, Query(max_length=63)]
+
+
+class ValidationBody(BaseModel):
+    """At which level to validate."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    level: Level = "checksum"
 
 
 @router.get("/checkpoints")
@@ -81,6 +93,20 @@ def why(request: Request, _: Reader, name: CheckpointPath) -> JSONResponse:
     """Each reason that keeps a checkpoint, and each fact of the gate: true, false or unknown."""
     services = services_of(request)
     return answer(why_flow.why(services.catalog, services.stores, name).to_json())
+
+
+@router.post("/checkpoints/{project}/{workload}/{stage}/{position}/validations")
+def request_validation(
+    request: Request, operator: Changer, name: CheckpointPath, body: ValidationBody
+) -> JSONResponse:
+    """Ask for a validation of a checkpoint's present copies: it runs on the workers, and its
+    receipts are found under `receipts`."""
+    asked = validate.request(services_of(request).catalog, name, body.level, actor=operator.actor)
+    requested = [
+        {"checkpoint": str(name), "copy_id": copy.copy_id, "store": copy.store, "level": body.level}
+        for copy in asked
+    ]
+    return answer({"requested": requested}, status_code=202)
 
 
 @router.get("/receipts")

@@ -11,6 +11,8 @@ from typing import Any
 from lastgood.catalog.projects import Project, StoreRow
 from lastgood.errors import InvalidPolicy
 from lastgood.flows.config_documents import ConfigDocument, read_file, read_folder
+from lastgood.flows.contracts import registered
+from lastgood.rules.contract import Contract
 from lastgood.rules.names import check_name
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import read_duration
@@ -20,16 +22,18 @@ _FINDING_DEADLINE = timedelta(days=3)
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A whole, consistent configuration; the policies by name."""
+    """A whole, consistent configuration; policies and contracts by name."""
 
     stores: tuple[StoreRow, ...]
     projects: tuple[Project, ...]
     policies: Mapping[str, Policy]
+    contracts: Mapping[str, Contract]
 
 
 def read_configuration(folder: Path) -> Configuration:
-    """Read `stores/`, `projects/` and `policies/` below the folder. Raises InvalidConfig with file,
-    line and key, also for a project that names a store or policy which is not there."""
+    """Read `stores/`, `projects/`, `policies/` and `contracts/` below the folder. Raises
+    InvalidConfig with file, line and key, also for a project that names a store or policy which is
+    not there."""
     stores = {
         document.value["name"]: _store(document) for document in read_folder(folder / "stores")
     }
@@ -45,7 +49,7 @@ def read_configuration(folder: Path) -> Configuration:
         if project.policy not in policies:
             raise document.refuse("policy", f"policies/{project.policy}.yaml is not there")
         projects.append(project)
-    return Configuration(tuple(stores.values()), tuple(projects), policies)
+    return Configuration(tuple(stores.values()), tuple(projects), policies, registered(folder))
 
 
 def read_policy(file: Path) -> Policy:

@@ -8,11 +8,20 @@ writer, blocks restores of the stage, and walks back to the newest checkpoint th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import blocks, capacity, history, projects, stages, validations
+from lastgood.catalog import (
+    blocks,
+    capacity,
+    copies,
+    history,
+    locks,
+    projects,
+    stages,
+    validations,
+)
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.receipts import Receipt
 from lastgood.catalog.validations import PresentCopy
@@ -24,11 +33,14 @@ from lastgood.flows.walk_back import walk_back
 from lastgood.rules import cadence
 from lastgood.rules.cadence import CopySeen, Due, Why
 from lastgood.rules.capacity import CapacityState, Limits
+from lastgood.rules.names import CheckpointId
 from lastgood.rules.policy import Policy
 from lastgood.rules.retention_rules import Level, ReceiptVerdict
 from lastgood.stores.open import Stores
 
 ACTOR = "dag:validate_restores"
+_REQUEST_STANDS = timedelta(days=7)
+"""How long a request waits for somebody who can carry it out."""
 
 
 def due(catalog: Catalog, project: str) -> list[int]:
@@ -42,8 +54,9 @@ def due_levels(
     """The levels at which each present copy has to be validated now, the weakest first; the most
     urgent copy first.
 
-    In a stage whose restores are blocked, the newest copy that did not fail is due. A store above
-    its soft watermark waits for receipts: drills do not wait for their interval there.
+    What an operator asked for comes before all. In a stage whose restores are blocked, the newest
+    copy that did not fail is due. A store above its soft watermark waits for receipts: drills do
+    not wait for their interval there.
     """
     ladder = ladder or Ladder()
     with catalog.transaction() as tx:
@@ -52,7 +65,12 @@ def due_levels(
         blocked = set(blocks.blocked_stages(tx, project))
         present = validations.present(tx, project)
         hurry = _above_soft(tx, project, policy)
+        requested = validations.requested(tx, project, now - _REQUEST_STANDS)
     found: dict[int, list[Level]] = {}
+    contracts = {copy.copy_id: copy.contract for seen in present.values() for copy in seen}
+    for copy_id, level in requested:
+        if copy_id in contracts and ladder.reaches(level, contracts[copy_id]):
+            found.setdefault(copy_id, []).append(level)
     for stage_id, seen in present.items():
         is_blocked = stage_id in blocked
         for copy_id, level in _due_of_stage(
@@ -61,7 +79,7 @@ def due_levels(
             levels = found.setdefault(copy_id, [])
             if level not in levels:
                 levels.append(level)
-    return {copy_id: sorted(levels, key=list(Level).index) for copy_id, levels in found.items()}
+    return {copy_id: [one for one in Level if one in levels] for copy_id, levels in found.items()}
 
 
 def _due_of_stage(
@@ -133,6 +151,31 @@ def run(
         "established": None if established is None else str(established.id),
         "blocked": blocked and established is None,
     }
+
+
+def request(
+    catalog: Catalog, checkpoint: CheckpointId, level: str, *, actor: str
+) -> list[copies.Copy]:
+    """Ask that the present copies of a checkpoint be validated soon, by whoever runs validations;
+    answers the copies. Raises NotFound, CopyState or CopyGone if none is present, and InvalidInput
+    for a restore of what names no contract."""
+    asked = _level(level)
+    with catalog.transaction() as tx:
+        found = copies.of_checkpoint(tx, checkpoint)
+        locks.project_shared(tx, checkpoint.project)
+        stages.locked(tx, checkpoint.project, found[0].stage_id)
+        present = [
+            one for one in copies.of_checkpoint(tx, checkpoint) if one.state is copies.State.PRESENT
+        ]
+        if not present:
+            copies.require(found[0], copies.State.PRESENT, action="validating")
+        contract = validations.contract_of(tx, checkpoint.project, found[0].copy_id)
+        if asked is Level.RESTORE and contract is None:
+            reason = f"the manifest of {checkpoint} names no contract to restore by"
+            raise errors.InvalidInput(where="level", reason=reason)
+        for copy in present:
+            validations.request(tx, copy, asked, actor=actor)
+    return present
 
 
 def climb(
