@@ -89,7 +89,9 @@ class Contracts:
     def config(self) -> Path:
         return self._folder
 
-    def register(self, name: str = "tiny", *, version: str = "1", tolerance: str = "0") -> None:
+    def register(
+        self, name: str = "tiny", *, version: str = "1", tolerance: str = "0", more: str = ""
+    ) -> None:
         text = CONTRACT.format(
             name=name,
             version=version,
@@ -97,7 +99,7 @@ class Contracts:
             program=self._programs / "restore.py",
             folder=self._programs,
         )
-        (self._folder / "contracts" / f"{name}.yaml").write_text(text)
+        (self._folder / "contracts" / f"{name}.yaml").write_text(text + more)
 
 
 @pytest.fixture

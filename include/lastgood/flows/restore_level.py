@@ -82,7 +82,7 @@ class _Drill:
             contract.tasks,
         )
         inherited = {name: os.environ[name] for name in contract.environment if name in os.environ}
-        reads = [Path(path.format(**fixed_places())) for path in contract.reads]
+        reads = [Path(path) for path in contract.read_paths(places)]
         outcome = isolation.run(
             contract.words(places),
             self._work,

@@ -26,7 +26,8 @@ NEXT_LOSS = "restore/next_loss"
 """The metric by which a job tells the loss of the step after the checkpoint's: it computes it after
 saving its state and before committing."""
 
-PLACES = ("python", "checkout", "checkpoint", "report", "scratch", "world_size", "step")
+FIXED_PLACES = ("python", "checkout")  # of a machine
+PLACES = (*FIXED_PLACES, "checkpoint", "report", "scratch", "world_size", "step")
 CORRUPT_CODE = 65  # sysexits' EX_DATAERR: by this code a command says that the checkpoint is bad
 _PLACE = re.compile(r"\{([^{}]*)\}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -130,6 +131,10 @@ class Contract:
         word."""
         return [_filled(word, places) for word in self.command]
 
+    def read_paths(self, places: Mapping[str, str]) -> list[str]:
+        """What the command may read beside the checkpoint."""
+        return [_filled(path, places) for path in self.reads]
+
     def judge(self, manifest: Manifest, report: object) -> Judgement:
         """What the command's report says: the step after the checkpoint's, a finite loss, and that
         the loss is the recorded one."""
@@ -186,7 +191,7 @@ def parse_contract(root: Node) -> Contract:
         tasks=read["processes"].integer(1, 100_000) if "processes" in read else _TASKS,
         tolerance=_tolerance(read["tolerance"]) if "tolerance" in read else 0.0,
         environment=_words(read.get("environment"), _ENVIRONMENT_NAME),
-        reads=_words(read.get("reads")),
+        reads=_reads(read.get("reads")),
         corrupt_codes=_codes(read["corrupt_codes"]) if "corrupt_codes" in read else (CORRUPT_CODE,),
         pod=_pod(read["pod"]) if "pod" in read else None,
         digest=hashlib.sha256(canonical_json(root.free(8, 1 << 16))).hexdigest(),
@@ -237,6 +242,14 @@ def _words(node: Node | None, pattern: re.Pattern[str] | None = None) -> tuple[s
         if pattern is not None and not pattern.fullmatch(word):
             raise item.error(f"{word[:40]!r} is not a name")
     return tuple(word for _, word in found)
+
+
+def _reads(node: Node | None) -> tuple[str, ...]:
+    for item in [] if node is None else node.items(100):
+        unknown = [place for place in _PLACE.findall(item.text()) if place not in FIXED_PLACES]
+        if unknown:
+            raise item.error(f"{{{unknown[0]}}} is unknown; known are {', '.join(FIXED_PLACES)}")
+    return _words(node)
 
 
 def _tolerance(node: Node) -> float:
