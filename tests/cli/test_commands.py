@@ -332,3 +332,37 @@ def test_help_tells_the_exit_codes(lastgood: CommandLine) -> None:
 
     for sentence in ("0 done", "1 the answer is no", "3 refused", "4 not found", "5 not available"):
         assert sentence in told
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("hold", "vision/gpt/pretrain/1.1", "--reason", "\udcff"), 2),
+        (("hold", "vision/gpt/pretrain/1.1", "--reason", " "), 2),
+        (("hold", "-p", "vision", "--step-from", str(10**20), "--reason", "x"), 2),
+        (("hold", "-p", "vision", "--metric", "a", "--metric-from", "nan", "--reason", "x"), 2),
+        (("reconcile", "vision", "--folder", "/proc/nowhere"), 2),
+        (("checkpoints", "--state", "bogus"), 2),
+        (("receipts", "--verdict", "bogus"), 2),
+        (("sweep", "nowhere"), 4),
+        (("cleanup", "nowhere"), 4),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_words(
+    world: World, lastgood: CommandLine, command: tuple[str, ...], code: int
+) -> None:
+    world.commit(1)
+
+    told = lastgood(*command)
+
+    assert (told.code, told.out) == (code, ""), told
+    assert told.err
+
+
+def test_a_place_that_is_no_connection_string_is_not_repeated(lastgood: CommandLine) -> None:
+    told = lastgood("status", LASTGOOD_CATALOG="secret")
+    migrated = lastgood("migrate", LASTGOOD_CATALOG_OWNER="secret")
+    unreachable = lastgood("migrate", LASTGOOD_CATALOG_OWNER="host=127.0.0.1 port=9")
+
+    assert [one.code for one in (told, migrated, unreachable)] == [5, 5, 5]
+    assert "secret" not in told.err + migrated.err

@@ -73,6 +73,9 @@ def _probe(dsn: str) -> None:
                 "SELECT to_regclass('public.alembic_version') IS NOT NULL AND"
                 " EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'lastgood')",
             ) and _value(connection, "SELECT version_num FROM public.alembic_version")
+    except psycopg.ProgrammingError:
+        # What libpq says of it quotes it, and it may hold a password.
+        raise CatalogSetup(reason="what names its place is no libpq connection string") from None
     except psycopg.OperationalError as unreachable:
         raise CatalogSetup(reason=f"its server cannot be reached: {unreachable}") from unreachable
     if isolation != "read committed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
@@ -11,17 +12,26 @@ from alembic.script import ScriptDirectory
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from lastgood.errors import CatalogSetup
+
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def migrate(owner_dsn: str, *, app_role: str = "lastgood_app") -> None:
     """Run the missing migrations as the owner of the tables, then grant `app_role` (created without
     a password if absent) what it needs: reading and appending everywhere, changing only where a
-    table is not append-only. Repeating it is a no-op. `owner_dsn` is a libpq connection string."""
+    table is not append-only. Repeating it is a no-op. `owner_dsn` is a libpq connection string.
+    Raises CatalogSetup if there is no server at it."""
+    try:
+        psycopg.connect(owner_dsn).close()
+        place = conninfo_to_dict(owner_dsn)
+    except psycopg.ProgrammingError:
+        reason = "what names its place for the owner is no libpq connection string"
+        raise CatalogSetup(reason=reason) from None
+    except psycopg.OperationalError as unreachable:
+        raise CatalogSetup(reason=f"its server cannot be reached: {unreachable}") from unreachable
     engine = sqlalchemy.create_engine(
-        "postgresql+psycopg://",
-        connect_args=conninfo_to_dict(owner_dsn),
-        poolclass=sqlalchemy.NullPool,
+        "postgresql+psycopg://", connect_args=place, poolclass=sqlalchemy.NullPool
     )
     with engine.connect() as connection:
         config = _config()

@@ -164,7 +164,8 @@ def put(tx: Transaction, project: Project) -> None:
 
 def current_policy(tx: Transaction, project: str, at: datetime | None = None) -> PolicyVersion:
     """The policy in force at `at` (UTC; None: now by the catalog's clock): of all versions recorded
-    for the project, whatever their names, the last to take effect. Raises CatalogSetup if none."""
+    for the project, whatever their names, the last to take effect. Raises NotFound for an unknown
+    project, CatalogSetup if none."""
     row = tx.execute(
         """
         SELECT project, policy, version, digest, document, effective_from, recorded_at, recorded_by
@@ -177,6 +178,7 @@ def current_policy(tx: Transaction, project: str, at: datetime | None = None) ->
         {"project": project, "at": at},
     ).fetchone()
     if row is None:
+        get(tx, project)
         raise CatalogSetup(reason=f"project {project} has no policy in force; run `lastgood apply`")
     return PolicyVersion(**row)
 

@@ -10,9 +10,9 @@ import psycopg
 import psycopg_pool
 import typer
 
-from lastgood.cli import keeping, looking, policies, retiring, setup, working
+from lastgood.cli import keeping, looking, rebuilding, policies, retiring, setup, working
 from lastgood.cli.exits import fail
-from lastgood.errors import LastgoodError, Unavailable
+from lastgood.errors import InvalidInput, LastgoodError, Unavailable
 
 app = typer.Typer(
     name="lastgood",
@@ -53,6 +53,9 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     working.sweep,
     working.cleanup,
     working.reconcile,
+    rebuilding.rebuild,
+    rebuilding.release_preview,
+    rebuilding.audit,
 )
 for command in _COMMANDS:
     app.command()(command)
@@ -70,12 +73,25 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     given = sys.argv[1:] if arguments is None else arguments
     as_document = "--json" in given
     try:
+        _require_unicode(given)
         app(given, prog_name="lastgood")
     except LastgoodError as error:
         fail(error, as_document=as_document)
+    except psycopg.DataError as error:
+        reason = f"the catalog cannot hold a value: {str(error).splitlines()[0]}"
+        fail(InvalidInput(where="the command", reason=reason), as_document=as_document)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        fail(InvalidInput(where=str(error.filename), reason=reason), as_document=as_document)
     except (psycopg.OperationalError, psycopg_pool.PoolTimeout) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         fail(Unavailable(what="the catalog", reason=reason), as_document=as_document)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     raise SystemExit(0)
+
+
+def _require_unicode(given: list[str]) -> None:
+    for number, argument in enumerate(given, start=1):
+        if any("\ud800" <= char <= "\udfff" for char in argument):
+            raise InvalidInput(where=f"argument {number}", reason="it is not UTF-8")

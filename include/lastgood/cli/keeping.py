@@ -20,7 +20,16 @@ from lastgood.reports.words import human_bytes, instant
 from lastgood.rules.names import CheckpointId
 
 Kind = Literal["incident", "legal", "research", "milestone"]
-Because = Annotated[str, typer.Option(help="Why; it is recorded.")]
+
+
+def not_empty(text: str) -> str:
+    """Refuse a reason that says nothing."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty")
+    return text
+
+
+Because = Annotated[str, typer.Option(help="Why; it is recorded.", callback=not_empty)]
 Until = Annotated[
     str | None,
     typer.Option(metavar="INSTANT", help="An instant with its zone, as 2026-03-01T12:00:00Z."),
@@ -31,7 +40,9 @@ finding = typer.Typer(no_args_is_help=True, help="Findings: list, explain, assig
 
 
 def hold(
-    reason: Annotated[str, typer.Option(help="Why it must stay; it is recorded.")],
+    reason: Annotated[
+        str, typer.Option(help="Why it must stay; it is recorded.", callback=not_empty)
+    ],
     checkpoint: Annotated[str | None, typer.Argument(metavar="[CHECKPOINT]")] = None,
     kind: Annotated[str, typer.Option(help="incident, legal, research or milestone")] = "incident",
     owner: Annotated[str | None, typer.Option(help="Whose word it is; else yours.")] = None,
@@ -270,7 +281,7 @@ def list_findings(
 @finding.command("explain")
 def explain_finding(
     finding_id: Annotated[UUID, typer.Argument(metavar="FINDING")],
-    reason: Annotated[str, typer.Option(help="What accounts for its bytes.")],
+    reason: Annotated[str, typer.Option(help="What accounts for its bytes.", callback=not_empty)],
     json: Json = False,
 ) -> None:
     """Account for a finding; it opens again if its bytes become more."""

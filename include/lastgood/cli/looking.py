@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -93,7 +93,8 @@ def checkpoints(
     ] = None,
     project: Project = None,
     state: Annotated[
-        str | None, typer.Option(help="Of a copy: present, quarantined, deleting or deleted.")
+        Literal["present", "quarantined", "deleting", "deleted"] | None,
+        typer.Option(help="Of a copy: present, quarantined, deleting or deleted."),
     ] = None,
     limit: Limit = 200,
     json: Json = False,
@@ -183,7 +184,10 @@ def why(checkpoint: Checkpoint, json: Json = False) -> None:
 def receipts(
     checkpoint: Annotated[str | None, typer.Argument(metavar="[CHECKPOINT]")] = None,
     project: Project = None,
-    verdict: Annotated[str | None, typer.Option(help="pass, fail or inconclusive")] = None,
+    verdict: Annotated[
+        Literal["pass", "fail", "inconclusive"] | None,
+        typer.Option(help="pass, fail or inconclusive"),
+    ] = None,
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
