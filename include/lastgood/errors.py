@@ -301,7 +301,8 @@ class CatalogBehind(LastgoodError):
 
 
 class ForeignCatalog(LastgoodError):
-    """Store {store} belongs to catalog {owner}, not to {ours}; two catalogs never share a prefix."""
+    """Store {store} belongs to catalog {owner}, not to {ours}; two catalogs never share a prefix.
+    If that one is lost, `lastgood rebuild` takes its place."""
 
     status = 503
     type = "foreign-catalog"

@@ -137,16 +137,18 @@ def lose(databases: Databases, tmp_path: Path) -> Iterator[Lose]:
         yield lost
 
 
-Older = Callable[[], Callable[[World], World]]
+Older = Callable[[World], Callable[[World], World]]
 
 
 @pytest.fixture
-def older(databases: Databases) -> Iterator[Older]:
+def older(databases: Databases, owner_dsn: str) -> Iterator[Older]:
     """Takes a dump; what it answers opens it later over the world's stores."""
     with ExitStack() as stack:
 
-        def take() -> Callable[[World], World]:
+        def take(source: World) -> Callable[[World], World]:
+            source.owner.close()
             made = databases.dump()
+            source.owner = stack.enter_context(psycopg.connect(owner_dsn, autocommit=True))
 
             def reopen(world: World) -> World:
                 catalog = stack.enter_context(Catalog(made.app_dsn))

@@ -235,6 +235,15 @@ def get(tx: Transaction, project: str, hold_id: UUID) -> Hold:
     return Hold(**row)
 
 
+def project_of(tx: Transaction, hold_id: UUID) -> str:
+    """Whose hold it is. Raises NotFound."""
+    row = tx.execute("SELECT project FROM holds WHERE hold_id = %s", (hold_id,)).fetchone()
+    if row is None:
+        raise errors.NotFound(what="hold", name=str(hold_id))
+    project: str = row["project"]
+    return project
+
+
 def standing(tx: Transaction, project: str) -> list[Hold]:
     """The holds of a project that are neither released nor expired, oldest first."""
     rows = tx.execute(

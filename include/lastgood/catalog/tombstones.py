@@ -253,16 +253,20 @@ def broken_links(chain: Sequence[Tombstone]) -> list[int]:
     broken = []
     previous: str | None = None
     for place, tombstone in enumerate(chain, start=1):
-        row = {name: getattr(tombstone, name) for name in _DIGESTED}
         sound = (
             tombstone.number == place
             and tombstone.previous == previous
-            and tombstone.digest == _digest(row)
+            and tombstone.digest == digest_of(tombstone)
         )
         if not sound:
             broken.append(tombstone.number)
         previous = tombstone.digest
     return broken
+
+
+def digest_of(tombstone: Tombstone) -> str:
+    """The digest that a tombstone with these values has."""
+    return _digest({name: getattr(tombstone, name) for name in _DIGESTED})
 
 
 _DIGESTED = (

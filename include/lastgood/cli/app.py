@@ -10,7 +10,7 @@ import psycopg
 import psycopg_pool
 import typer
 
-from lastgood.cli import keeping, looking, policies, retiring, setup, working
+from lastgood.cli import keeping, looking, policies, rebuilding, retiring, setup, working
 from lastgood.cli.exits import fail
 from lastgood.errors import InvalidInput, LastgoodError, Unavailable
 
@@ -53,6 +53,9 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     working.sweep,
     working.cleanup,
     working.reconcile,
+    rebuilding.rebuild,
+    rebuilding.release_preview,
+    rebuilding.audit,
 )
 for command in _COMMANDS:
     app.command()(command)
