@@ -13,7 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from lastgood.catalog import copies, generations, locks
+from lastgood.catalog import attempts, copies, generations, locks, stages
+from lastgood.errors import FencedGeneration
 from lastgood.flows import commit, mark, sweep, validate
 from lastgood.flows.services import Services
 from lastgood.rules import layout
@@ -164,3 +165,28 @@ def test_a_copy_that_a_process_hangs_over_does_not_stop_the_sweep(
 def state_of(services: Services, copy: copies.Copy) -> copies.State:
     with services.catalog.transaction() as tx:
         return copies.get(tx, copy.project, copy.copy_id).state
+
+
+@pytest.mark.parametrize("stopped", [layout.MANIFEST_NAME], indirect=True)
+def test_a_commit_that_another_process_ended_meanwhile_says_how_it_ended(
+    stopped: Stopped, services: Services, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = api.writer()
+    saved = writer.upload(1, {"model.bin": b"weights"})
+    with services.catalog.transaction() as tx:
+        known = generations.writer_of_token(tx, writer.token)
+    attempt_id = UUID(saved.attempt)
+    monkeypatch.setattr(locks, "CARRYING_OUT_SECONDS", 1)
+    manifest = Manifest.parse(saved.manifest)
+    stopped.start(services.catalog, services.stores, known, attempt_id, manifest)
+
+    ok(api.acquire(1, key="another"), 201)
+    with services.catalog.transaction() as tx:
+        stage = stages.locked(tx, "vision", known.stage_id)
+        attempt = attempts.get(tx, stage.project, attempt_id)
+        failed = attempts.State.FAILED
+        attempts.transition(tx, attempt, failed, actor="system", reason=commit.FENCED)
+    stopped.end()
+
+    [error] = stopped.errors
+    assert isinstance(error, FencedGeneration)

@@ -185,6 +185,23 @@ class TestDirect:
         answer = writer.commit(prepared["attempt"], writer.manifest(1, {"b.bin": b"secret"}))
         refused(answer, 422, "missing-object")
 
+    @pytest.mark.parametrize("up", [0, 1])
+    def test_a_link_in_the_place_of_a_folder_fails_the_attempt_for_good(
+        self, api: Api, catalog: Catalog, tmp_path: Path, up: int
+    ) -> None:
+        """Or it would stay sealed, and be tried again, for ever."""
+        writer = api.writer()
+        prepared = ok(writer.prepare(1, {"a.bin": b"a"}), 201)
+        folder = self.write(prepared, {"a.bin": b"a"})
+        place = [folder, folder.parent][up]
+        place.rename(tmp_path / "elsewhere")
+        place.symlink_to(tmp_path / "elsewhere")
+        commit = writer.commit(prepared["attempt"], writer.manifest(1, {"a.bin": b"a"}))
+        [problem] = refused(commit, 422, "integrity-failure")["objects"]
+        assert (problem["path"], problem["found"]) == (f"../{place.name}", "a symbolic link")
+        assert ok(api.get(f"checkpoints/{prepared['attempt']}"))["state"] == "failed"
+        assert verify.pending(catalog) == []
+
     def test_what_takes_long_to_read_is_left_to_the_workers(
         self, api: Api, services: Services, monkeypatch: pytest.MonkeyPatch
     ) -> None:

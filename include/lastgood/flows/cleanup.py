@@ -35,7 +35,7 @@ from lastgood.flows import control_keys, control_pruning, deletion, lapses, sane
 from lastgood.flows.pending_uploads import Strays, abort_all, strays
 from lastgood.flows.policies import policy_of
 from lastgood.rules.policy import Policy
-from lastgood.stores.base import StoreError
+from lastgood.stores.base import ForeignEntry, StoreError
 from lastgood.stores.open import Stores
 
 
@@ -154,14 +154,14 @@ class _Cleaning:
 
     def each(self, found: Iterable[Incomplete], step: Callable[[Incomplete], None]) -> None:
         """Take one attempt after the other; a store that fails is left alone until the next run,
-        and so is an attempt that another process is at."""
+        and so is an attempt that another process is at, or whose folder is no folder."""
         for one in found:
             if one.store in self.broken:
                 continue
             try:
                 step(one)
             except (StoreError, errors.Unavailable, errors.SweepRefused) as error:
-                if not isinstance(error, errors.SweepRefused | errors.PrefixBusy):
+                if not isinstance(error, errors.SweepRefused | errors.PrefixBusy | ForeignEntry):
                     self.broken.add(one.store)
                 self.told.failed[f"attempt {one.attempt_id} in {one.store}"] = str(error)
 

@@ -33,14 +33,14 @@ from lastgood.catalog.copies import CopyObject
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.generations import Writer
 from lastgood.catalog.stages import Stage
-from lastgood.errors import BadManifest, Conflict, LastgoodError, StaleSequence
+from lastgood.errors import AttemptState, BadManifest, Conflict, LastgoodError, StaleSequence
 from lastgood.flows import control_keys, sealing, verify
 from lastgood.flows.integrity import integrity_failure
 from lastgood.rules import layout
 from lastgood.rules.canonical import digest, parse_canonical
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.names import ManifestDigest
-from lastgood.stores.base import Key, KeyExists, Prefix, Store
+from lastgood.stores.base import ForeignEntry, Key, KeyExists, Prefix, Store
 from lastgood.stores.open import Stores
 
 INTEGRITY, FENCED, STALE, DEPENDENCY = "integrity", "fenced", "stale-sequence", "dependency-gone"
@@ -114,6 +114,10 @@ def _finish(
             _verify(catalog, store, attempt, manifest, objects, known, read_limit_bytes)
         except verify.LongRead:
             return Outcome(attempt)
+        except ForeignEntry as foreign:
+            # A job put something else in the place of a folder: waiting would change nothing.
+            found = verify.unexpected(foreign.facts["what"])
+            known.problems[f"../{foreign.facts['key']}"] = found
         faults.point("commit.after-verify")
         if not known.problems:
             _put_manifest(catalog, store, attempt, content, known)
@@ -123,7 +127,10 @@ def _finish(
         error = _record(catalog, attempt, manifest, content, known)
         if error is not None:
             with catalog.transaction() as tx:
-                return Outcome(attempts.get(tx, attempt.project, attempt.attempt_id), error=error)
+                now = attempts.get(tx, attempt.project, attempt.attempt_id)
+            if isinstance(error, AttemptState):
+                error = _error_of(catalog, now)
+            return Outcome(now, error=error)
         faults.point("commit.after-transaction")
     return _prove(catalog, stores, store, attempt)
 
@@ -182,7 +189,10 @@ def _record(
         now = attempts.get(tx, attempt.project, attempt.attempt_id)
         if now.state is State.COMMITTED:
             return None
-        attempts.require(now, State.SEALED, action="committing it")
+        try:
+            attempts.require(now, State.SEALED, action="committing it")
+        except AttemptState as ended:  # another process was faster
+            return ended
         stage = stages.get(tx, attempt.project, attempt.stage_id)
         reason, error = _obstacle(tx, stage, now, manifest)
         if error is not None:
