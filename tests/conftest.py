@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from lastgood.stack import control
+from lastgood.stack import children, control
 from lastgood.stack.airflow import Addresses, write_passwords
 from lastgood.stack.airflow_api import AirflowApi
 from lastgood.stack.errors import DataDirInUse
@@ -182,6 +182,7 @@ def stack_in_temporary_folder() -> Iterator[StackLayout]:
     finally:
         control.clean(layout)
         folder.rmdir()
+        assert children.strays(layout.var) == frozenset()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 from lastgood.catalog.db import Catalog
 from lastgood.stack import children, control
 from lastgood.stack.airflow import environment
-from lastgood.stack.errors import DataDirInUse
+from lastgood.stack.errors import DataDirInUse, StackError
 from lastgood.stack.layout import StackLayout
 from lastgood.stack.postgres import EmbeddedPostgres
 from lastgood.stack.processes import ProcessIdentity
@@ -42,27 +42,36 @@ def test_killed_and_stopped_and_started_again_beside_another(
     airflow_stack: RunningStack, layout: StackLayout
 ) -> None:
     told: list[str] = []
-    first = control.up(layout, tell=told.append)
-    assert first.phase == "ready"
-    assert projects(first) == ["demo"]
-    assert any("PostgreSQL" in line for line in told)
-    with pytest.raises(DataDirInUse):
-        EmbeddedPostgres.start(layout.postgres)
-    assert control.up(layout, tell=told.append).supervisor == first.supervisor
-    assert first.addresses is not None
-    assert "LASTGOOD_CATALOG" not in environment(layout, first.addresses)
+    killed: list[StackState] = []
+
+    def kill_once_airflow_starts(line: str) -> None:
+        told.append(line)
+        state = control.running(layout)
+        if state and "scheduler" in state.processes:
+            killed.append(state)
+            killed_families.update(everything(state))
+            state.supervisor.send(signal.SIGKILL)
 
     # The worst end: the supervisor is killed, and nobody tells its children.
-    running = everything(first)
-    first.supervisor.send(signal.SIGKILL)
+    killed_families: set[ProcessIdentity] = set()
+    with pytest.raises(StackError, match="the supervisor ended"):
+        control.up(layout, tell=kill_once_airflow_starts)
+    assert any("PostgreSQL" in line for line in told)
+    assert any(process.is_alive() for process in killed_families)
     assert control.down(layout) is True
-    assert {process for process in running if process.is_alive()} == set()
+    assert {process for process in killed_families if process.is_alive()} == set()
     assert children.strays(layout.var) == frozenset()
 
-    second = control.up(layout, tell=told.append)
-    assert second.addresses == first.addresses
-    assert projects(second) == ["demo"]
-    running = everything(second)
+    ready = control.up(layout, tell=told.append)
+    assert ready.phase == "ready"
+    assert ready.addresses == killed[0].addresses
+    assert ready.addresses is not None
+    assert projects(ready) == ["demo"]
+    assert "LASTGOOD_CATALOG" not in environment(layout, ready.addresses)
+    assert control.up(layout, tell=told.append).supervisor == ready.supervisor
+    with pytest.raises(DataDirInUse):
+        EmbeddedPostgres.start(layout.postgres)
+    running = everything(ready)
     assert control.down(layout) is True
     assert {process for process in running if process.is_alive()} == set()
     assert control.running(layout) is None
