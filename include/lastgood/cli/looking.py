@@ -46,12 +46,29 @@ def status(
         states = [">committed", ">validating", ">failed", ">quarantined", ">incomplete"]
         headers = ["project", "store", *states, ">findings", "last report"]
         print_table(headers, rows, "No project is configured: run `lastgood apply`.")
+        _print_recovery(found.recovery)
         for alert in found.alerts:
             say(f"! {alert}")
         if not found.alerts:
             say("Nothing wants attention.")
     if check and found.alerts:
         answer_no()
+
+
+def _print_recovery(found: Any) -> None:
+    if found:
+        rows = [
+            [one.project, one.workload_class, *_spread(one.restores), *_spread(one.gaps)]
+            for one in found
+        ]
+        measured = [">restores", ">p50", ">p95", ">gaps", ">p50", ">p95"]
+        print_table(["project", "class", *measured], rows, "")
+
+
+def _spread(spread: Any) -> list[str]:
+    if spread is None:
+        return ["0", "", ""]
+    return [str(spread.number), lasting(spread.p50), lasting(spread.p95)]
 
 
 def _counts(counts: Any) -> list[str]:

@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lastgood.catalog import measurements
+from lastgood.catalog import measurements, recovery
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.coordinator.auth import guard
 from lastgood.coordinator.operator_auth import reading
@@ -60,6 +60,7 @@ class _OfCatalog(Collector):
             yield from _ages(tx)
             yield from _explained(tx)
             yield from _attention(tx)
+            yield from _recovery(tx)
 
 
 def _states(tx: Transaction) -> Iterator[Metric]:
@@ -120,6 +121,18 @@ def _attention(tx: Transaction) -> Iterator[Metric]:
     for project, number in sorted(measurements.blocked_stages(tx).items()):
         blocked.add_metric([project], number)
     yield blocked
+
+
+def _recovery(tx: Transaction) -> Iterator[Metric]:
+    labels = ["project", "class", "quantile"]
+    restores = _gauge("restore_seconds", "Restore drills that passed, over 30 days", labels)
+    gaps = _gauge("commit_gap_seconds", "Between successive commits, over 30 days", labels)
+    for one in recovery.measured(tx):
+        for family, spread in ((restores, one.restores), (gaps, one.gaps)):
+            if spread is not None:
+                family.add_metric([one.project, one.workload_class, "0.5"], spread.p50)
+                family.add_metric([one.project, one.workload_class, "0.95"], spread.p95)
+    yield from (restores, gaps)
 
 
 def _gauge(name: str, says: str, labels: list[str]) -> GaugeMetricFamily:

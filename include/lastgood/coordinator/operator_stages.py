@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastgood.catalog import operator_records, operator_views, projects
+from lastgood.catalog import operator_records, operator_views, projects, recovery
 from lastgood.coordinator.operator_context import (
     Because,
     Changer,
@@ -42,6 +42,14 @@ def list_stages(request: Request, _: Reader, project: ProjectFilter = None) -> J
     with services_of(request).catalog.transaction() as tx:
         found = operator_views.stages(tx, project)
     return answer({"stages": found})
+
+
+@router.get("/recovery")
+def show_recovery(request: Request, _: Reader, project: ProjectFilter = None) -> JSONResponse:
+    """How long restores took and how far apart commits are, by class of workloads."""
+    with services_of(request).catalog.transaction() as tx:
+        found = recovery.measured(tx, project)
+    return answer({"recovery": found})
 
 
 @router.post("/stages/{project}/{workload}/{stage}/unblock")

@@ -17,11 +17,13 @@ from lastgood.catalog import (
     operator_records,
     operator_views,
     projects,
+    recovery,
     reports,
 )
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.operator_records import ProjectStore
 from lastgood.catalog.operator_views import StageView
+from lastgood.catalog.recovery import Recovery
 from lastgood.catalog.reports import ReportSummary
 from lastgood.errors import CatalogSetup
 from lastgood.flows.inventory_owners import SHARED
@@ -59,6 +61,7 @@ class Overview:
     stores: Sequence[StoreOverview]
     stages: Sequence[StageView]
     alerts: Sequence[str]
+    recovery: Sequence[Recovery] = ()
 
 
 def overview(catalog: Catalog, project: str | None = None) -> Overview:
@@ -70,13 +73,15 @@ def overview(catalog: Catalog, project: str | None = None) -> Overview:
         used = operator_records.project_stores(tx, project)
         found = [_store(tx, one, used, now) for one in used]
         stages = operator_views.stages(tx, project)
+        recovered = recovery.measured(tx, project)
         alerts = [
             *_clock_alerts(tx),
             *(alert for one in found for alert in _store_alerts(one, now)),
             *_stage_alerts(tx, stages),
+            *(alert for one in recovered for alert in _recovery_alerts(tx, one)),
             *_disk_alerts(tx),
         ]
-    return Overview(now, found, stages, alerts)
+    return Overview(now, found, stages, alerts, recovered)
 
 
 def _store(
@@ -180,6 +185,22 @@ def _stage_alerts(tx: Transaction, stages: Sequence[StageView]) -> Iterator[str]
                 f"{age.project}/{age.workload}/{age.stage}: {lasting(age.seconds)} since its last"
                 f" commit, above the objective of {lasting(policy.objectives.rpo)}"
             )
+
+
+def _recovery_alerts(tx: Transaction, one: Recovery) -> Iterator[str]:
+    """What was measured against the policy's objectives."""
+    policy = _policy(tx, one.project)
+    if policy is None:
+        return
+    rto, rpo = policy.objectives.rto, policy.objectives.rpo
+    where = f"{one.project}, class {one.workload_class}"
+    if one.restores is not None and one.restores.p95 > rto.total_seconds():
+        took = lasting(one.restores.p95)
+        yield f"{where}: 1 of 20 restores takes {took} or more, the objective is {lasting(rto)}"
+    if one.gaps is not None and one.gaps.p95 > rpo.total_seconds():
+        apart = lasting(one.gaps.p95)
+        objective = lasting(rpo)
+        yield f"{where}: 1 of 20 commits comes after {apart} or more, the objective is {objective}"
 
 
 def _disk_alerts(tx: Transaction) -> Iterator[str]:
