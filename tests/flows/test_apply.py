@@ -157,3 +157,10 @@ def test_a_store_in_use_keeps_its_place(catalog: Catalog, folder: Path, owner_ds
     write(folder, "stores/local.yaml", STORE.replace("stores/local", "stores/elsewhere"))
     with pytest.raises(Conflict, match="holds checkpoints"):
         apply(catalog, folder, actor="operator:ann")
+
+
+@pytest.mark.parametrize("content", [b"name: \xff", b"name: \x00"])
+def test_a_file_that_is_no_text_is_named(catalog: Catalog, folder: Path, content: bytes) -> None:
+    (folder / "policies" / "small.yaml").write_bytes(content)
+    with pytest.raises(InvalidConfig, match=r"small\.yaml, line 1, key -: not YAML in UTF-8"):
+        apply(catalog, folder, actor="operator:ann")

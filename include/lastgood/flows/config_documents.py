@@ -57,7 +57,12 @@ def read_file(file: Path) -> ConfigDocument:
 
 def read_document(file: Path) -> ConfigDocument:
     """One YAML file, strictly: no key twice, no alias, keys are text. Raises InvalidConfig."""
-    loader = yaml.SafeLoader(file.read_text(encoding="utf-8"))
+    try:
+        loader = yaml.SafeLoader(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidConfig(
+            file=str(file), line=1, key="-", reason=f"not YAML in UTF-8: {error}"
+        ) from None
     try:
         top = loader.get_single_node()
         reader = _Reader(file, loader)
