@@ -14,6 +14,7 @@ from pendulum import datetime
 
 ROOT = Path(__file__).parents[2]
 DAG_IDS = {
+    "approve_purge",
     "clean_incomplete_uploads",
     "mark_retention",
     "reconcile_inventory",
@@ -62,7 +63,7 @@ def test_only_destructive_tasks_share_the_pool_of_one_slot(dags: dict[str, DAG])
         for task in dag.tasks
         if task.pool == "lastgood_deleting"
     }
-    assert deleting == {"sweep_quarantine", "clean_incomplete_uploads"}
+    assert deleting == {"approve_purge", "sweep_quarantine", "clean_incomplete_uploads"}
 
 
 def test_parsing_the_dags_and_the_plugin_imports_nothing_heavy() -> None:

@@ -112,3 +112,27 @@ def test_versions_tell_their_digest_and_since_when_they_are_in_force(
     assert "newest 2" in first.out
     assert lastgood("policy", "show", "vision", "--version", "short:9").code == 4
     assert lastgood("policy", "list", "ghost").code == 4
+
+
+def test_a_sweep_that_waits_is_approved_as_it_was_shown(
+    world: World, lastgood: CommandLine
+) -> None:
+    world.promote({"quarantine": {"grace": "1h", "share_guard": "50%", "share_guard_min": 2}})
+    copies = [world.commit(sequence) for sequence in range(1, 8)]
+    world.mark()
+
+    stopped = lastgood("sweep", "vision")
+    digest = lastgood("sweep", "vision", "--dry-run", "--json").document["digest"]
+    silent = lastgood("sweep", "vision", "--approve")
+    other = lastgood("sweep", "vision", "--approve", "--because", "x", "--digest", "0" * 64)
+    unasked = lastgood("sweep", "vision", "--because", "x")
+    assert {world.state(copy) for copy in copies} == {"present"}
+    approved = lastgood("sweep", "vision", "--approve", "--because", "looked", "--digest", digest)
+
+    assert (stopped.code, silent.code, other.code, unasked.code) == (1, 2, 3, 2)
+    assert approved.code == 0
+    assert [world.state(copy) for copy in copies].count("quarantined") == 5
+    assert world.row("SELECT approved_by, because FROM lastgood.sweep_approvals") == (
+        "operator:ann",
+        "looked",
+    )

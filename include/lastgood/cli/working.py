@@ -133,14 +133,23 @@ def sweep(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would go to the gate, change nothing.")
     ] = False,
-    approved: Annotated[
-        bool, typer.Option("--approved", help="Also a sweep that must be approved.")
+    approve: Annotated[
+        bool, typer.Option("--approve", help="Approve the plan, as it is now, and sweep.")
     ] = False,
+    because: Annotated[str | None, typer.Option(help="Why it is approved; recorded.")] = None,
+    digest: Annotated[
+        str | None, typer.Option(help="Approve only the plan that --dry-run showed with it.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Quarantine the candidates of the newest mark that pass the gate; delete what is due."""
+    from lastgood.flows import approval
     from lastgood.flows import sweep as flow
 
+    if approve and (not because or dry_run):
+        raise InvalidInput(where="--approve", reason="say --because WHY, and not with --dry-run")
+    if not approve and (because or digest):
+        raise InvalidInput(where="--because", reason="it belongs to --approve")
     with services() as opened:
         if dry_run:
             plan = flow.plan(opened.catalog, project)
@@ -149,9 +158,13 @@ def sweep(
             else:
                 say(str(plan))
             return
-        told = flow.run(opened.catalog, opened.stores, project, actor(), approved=approved)
+        if approve:
+            approval.approve_now(
+                opened.catalog, project, actor=actor(), because=str(because), digest=digest
+            )
+        told = flow.run(opened.catalog, opened.stores, project, actor())
     _print_summary(told, json)
-    if told["stop"] and not approved:
+    if told["stop"]:
         answer_no()
 
 

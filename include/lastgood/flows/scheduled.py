@@ -17,8 +17,8 @@ from uuid import UUID
 
 from lastgood.catalog import copies, projects, validations
 from lastgood.catalog.connect import open_catalog
-from lastgood.errors import CopyState, LastgoodError, Unavailable
-from lastgood.flows import cleanup, commit, mark, sweep, validate, verify
+from lastgood.errors import CopyState, LastgoodError, MarkNotSweepable, Unavailable
+from lastgood.flows import approval, cleanup, commit, mark, sweep, validate, verify
 from lastgood.flows.levels import Ladder
 from lastgood.flows.services import Services
 from lastgood.rules.contract import Contract
@@ -182,6 +182,43 @@ def sweep_project(project: str) -> Mapping[str, Any]:
     """Quarantine the candidates of the live mark that pass the gate, and delete what is due."""
     with _services() as services:
         return _whole(sweep.run(services.catalog, services.stores, project, "dag:sweep_quarantine"))
+
+
+def plans_to_approve() -> list[dict[str, Any]]:
+    """The sweeps that wait for approval, each written down as it is shown: project, request, and
+    the words for whoever decides."""
+    asked = []
+    with _services() as services:
+        with services.catalog.transaction() as tx:
+            names = projects.names(tx)
+        for project in names:
+            try:
+                plan = sweep.plan(services.catalog, project)
+            except MarkNotSweepable as error:
+                _log.info("nothing to approve: %s", error)
+                continue
+            if plan.waits is None:
+                continue
+            request = approval.ask(services.catalog, plan)
+            asked.append(
+                {
+                    "project": project,
+                    "request": request.request_id,
+                    "subject": f"Sweep of {project} under mark {plan.mark_id}: {plan.waits}",
+                    "body": plan.summary(),
+                }
+            )
+    return asked[:_BATCH]
+
+
+def approve_plan(project: str, request: int, *, by: str, because: str) -> Mapping[str, Any]:
+    """Record that an operator approved a plan as it was shown. Raises Conflict if a newer mark was
+    made since; it is asked for anew."""
+    with _services() as services:
+        approved = approval.approve(
+            services.catalog, project, request, actor=f"operator:{by}", because=because
+        )
+    return {"project": project, "request": request, "approved_by": approved.approved_by}
 
 
 def clean_uploads(project: str) -> Mapping[str, Any]:

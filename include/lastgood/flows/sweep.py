@@ -53,13 +53,11 @@ class _Told:
             "reasons": self.kept,
             "alerts": self.alerts,
             "failed": self.failed,
-            "stop": plan.stop,
+            "stop": plan.waits,
         }
 
 
-def run(
-    catalog: Catalog, stores: Stores, project: str, actor: str, *, approved: bool = False
-) -> dict[str, Any]:
+def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str, Any]:
     """Sweep a project under its newest live mark; answers what was done, by counts and reasons.
 
     Refuses whole (and changes nothing) with CatalogBehind, ForeignCatalog or ClockJump. Under a
@@ -75,14 +73,12 @@ def run(
     except errors.MarkNotSweepable:
         execute(catalog, stores, unfinished(catalog, project), actor)
         raise
-    return execute(catalog, stores, planned, actor, approved=approved)
+    return execute(catalog, stores, planned, actor)
 
 
-def execute(
-    catalog: Catalog, stores: Stores, plan: Plan, actor: str, *, approved: bool = False
-) -> dict[str, Any]:
+def execute(catalog: Catalog, stores: Stores, plan: Plan, actor: str) -> dict[str, Any]:
     """Do what a plan names, as far as the gate allows. Deletions under way are finished, and copies
-    taken back, even where the rest waits for approval."""
+    taken back, even where the rest waits for approval (see `flows.approval`)."""
     told = _Told()
     lookout = Lookout(catalog, stores, plan.project)
     followed = quarantine.follow(catalog, stores, plan.project)
@@ -91,9 +87,8 @@ def execute(
     sweeping = _Sweeping(catalog, stores, plan, actor, lookout, told)
     sweeping.each(plan.finish, sweeping.finish)
     sweeping.each(plan.take_back, sweeping.take_back)
-    if plan.stop is None or approved:
-        sweeping.each(plan.delete, sweeping.delete)
-        sweeping.each(reversed(plan.quarantine), sweeping.quarantine)
+    sweeping.each(plan.may_delete, sweeping.delete)
+    sweeping.each(reversed(plan.may_quarantine), sweeping.quarantine)
     return told.to_json(plan)
 
 

@@ -5,17 +5,20 @@ It names copies by the newest live mark and by their states; whether each may go
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import copies, history, marks, projects
+from lastgood.catalog import approvals, copies, history, marks, projects
+from lastgood.catalog.approvals import Request
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.marks import Mark
 from lastgood.catalog.projects import PolicyVersion
 from lastgood.flows.policies import policy_of
+from lastgood.rules.canonical import canonical_json
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import rough_size
 
@@ -23,7 +26,8 @@ from lastgood.rules.quantities import rough_size
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a sweep would take to the gate, under one mark. `stop` says why it must not run
-    unless an operator approves it."""
+    unless an operator approves it; `approved` are the plans that one has approved, under the same
+    mark and policy."""
 
     project: str
     mark_id: int | None
@@ -32,17 +36,72 @@ class Plan:
     quarantine: tuple[Copy, ...]
     take_back: tuple[Copy, ...]  # in quarantine, and no candidate any more
     stop: str | None
+    policy_digest: str = ""
+    approved: tuple[Request, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what an approval is about, in hex: mark, policy, and copies by step."""
+        return hashlib.sha256(
+            canonical_json(
+                {
+                    "project": self.project,
+                    "mark": self.mark_id,
+                    "policy": self.policy_digest,
+                    "delete": [copy.copy_id for copy in self.delete],
+                    "quarantine": [copy.copy_id for copy in self.quarantine],
+                }
+            )
+        ).hexdigest()
+
+    @property
+    def may_delete(self) -> tuple[Copy, ...]:
+        """Of `delete` what needs no approval, or has it."""
+        if self.stop is None:
+            return self.delete
+        ids = {copy_id for request in self.approved for copy_id in request.to_delete}
+        return tuple(copy for copy in self.delete if copy.copy_id in ids)
+
+    @property
+    def may_quarantine(self) -> tuple[Copy, ...]:
+        """Of `quarantine` what needs no approval, or has it."""
+        if self.stop is None:
+            return self.quarantine
+        ids = {copy_id for request in self.approved for copy_id in request.to_quarantine}
+        return tuple(copy for copy in self.quarantine if copy.copy_id in ids)
+
+    @property
+    def waits(self) -> str | None:
+        """Why something of it must be approved first; None if nothing must, or all of it is."""
+        whole = (self.may_delete, self.may_quarantine) == (self.delete, self.quarantine)
+        return None if whole else self.stop
 
     def to_json(self) -> dict[str, Any]:
         return {
             "project": self.project,
             "mark": self.mark_id,
             "stop": self.stop,
+            "waits": self.waits,
+            "digest": self.digest,
             **{
                 step: [str(copy.checkpoint) for copy in getattr(self, step)]
                 for step in ("finish", "delete", "quarantine", "take_back")
             },
         }
+
+    def summary(self, most: int = 50) -> str:
+        """The plan in Markdown, with the first copies of each step."""
+        lines = []
+        for step in ("delete", "quarantine"):
+            found: Sequence[Copy] = getattr(self, step)
+            size = rough_size(sum(copy.stored_bytes for copy in found))
+            lines += ["", f"**{step}: {len(found)} copies, {size}**", ""]
+            lines += [
+                f"- `{copy.checkpoint}` in `{copy.store}`, {rough_size(copy.stored_bytes)}"
+                for copy in found[:most]
+            ]
+            lines += [f"- … and {len(found) - most} more"] if len(found) > most else []
+        return "\n".join([*lines, "", f"digest `{self.digest}`"]).strip()
 
     def __str__(self) -> str:
         lines = [f"sweep of {self.project} under mark {self.mark_id}"]
@@ -51,7 +110,11 @@ class Plan:
             size = rough_size(sum(copy.stored_bytes for copy in found))
             lines.append(f"{step.replace('_', ' ')}: {len(found)} copies, {size}")
             lines += [f"  {copy.checkpoint} in {copy.store}" for copy in found]
-        return "\n".join(lines + ([f"stopped: {self.stop}"] if self.stop else []))
+        lines.append(f"digest {self.digest}")
+        lines += [
+            f"approved by {request.approved_by}: {request.because}" for request in self.approved
+        ]
+        return "\n".join(lines + ([f"waits for approval: {self.waits}"] if self.waits else []))
 
 
 def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
@@ -73,6 +136,11 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         hidden = copies.in_state(tx, project, State.QUARANTINED)
         deleting = copies.in_state(tx, project, State.DELETING)
         due = history.now(tx) - policy.quarantine.grace
+        approved = (
+            approvals.approved(tx, project, mark.mark_id, version.digest)
+            if mark is not None
+            else []
+        )
     sweepable = mark is not None
     taking = [copy for copy in present if copy.copy_id in candidates]
     going = [copy for copy in hidden if copy.copy_id in candidates and copy.state_at <= due]
@@ -84,6 +152,8 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         quarantine=tuple(taking),
         take_back=tuple(copy for copy in hidden if sweepable and copy.copy_id not in candidates),
         stop=_stop(policy, taking, going, len(present) + len(hidden)),
+        policy_digest=version.digest,
+        approved=tuple(approved),
     )
 
 

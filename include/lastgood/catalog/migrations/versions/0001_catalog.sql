@@ -504,6 +504,26 @@ CREATE TABLE mark_changes (                -- against the project's last mark of
   PRIMARY KEY (mark_id, checkpoint_id)
 );
 
+CREATE TABLE sweep_requests (              -- a plan that a sweep does not follow without approval
+  request_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  project       text NOT NULL REFERENCES projects,
+  mark_id       bigint NOT NULL REFERENCES marks,
+  policy_digest text NOT NULL,
+  plan_digest   text NOT NULL,
+  stop          text NOT NULL,             -- why it asks
+  to_quarantine bigint[] NOT NULL,
+  to_delete     bigint[] NOT NULL,
+  recorded_at   timestamptz NOT NULL
+);
+CREATE INDEX sweep_requests_by_mark ON sweep_requests (project, mark_id);
+CREATE TABLE sweep_approvals (
+  request_id  bigint PRIMARY KEY REFERENCES sweep_requests,
+  project     text NOT NULL,
+  approved_by text NOT NULL,
+  because     text NOT NULL,
+  recorded_at timestamptz NOT NULL
+);
+
 -- Deletion ---------------------------------------------------------------------------------------------
 
 CREATE TABLE tombstones (                  -- the intent; a copy's, or an abandoned attempt's
@@ -616,8 +636,8 @@ BEGIN
     'dependencies', 'copy_objects', 'copy_transitions', 'receipts', 'restore_blocks', 'holds',
     'hold_checkpoints', 'hold_releases', 'reader_ends',
     'retirements', 'retirement_approvals', 'retirement_undos',
-    'marks', 'mark_candidates', 'mark_changes', 'tombstones', 'tombstone_keys', 'tombstone_proofs',
-    'reports', 'findings', 'finding_events']
+    'marks', 'mark_candidates', 'mark_changes', 'sweep_requests', 'sweep_approvals', 'tombstones',
+    'tombstone_keys', 'tombstone_proofs', 'reports', 'findings', 'finding_events']
   LOOP
     EXECUTE format('CREATE TRIGGER append_only_rows BEFORE UPDATE OR DELETE ON %I
                     FOR EACH ROW EXECUTE FUNCTION refuse_change()', append_only);

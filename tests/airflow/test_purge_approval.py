@@ -1,0 +1,108 @@
+"""A purge that waits for a human, in a running Airflow: shown, answered through the API, swept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from lastgood.catalog import copies, locks, projects
+from lastgood.rules.policy import Policy
+from lastgood.runner import Workload
+from lastgood.stack.airflow_api import AirflowApi, DagRun
+from lastgood.stack.demo.place import PROJECT, Place, project_key, reached, wait_until
+from tests.conftest import RunningStack
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+CONFIG = Path(__file__).parents[2] / "include" / "config"
+PATIENCE = timedelta(minutes=3)
+SAVED = 4  # of which the demo's policy keeps 2
+
+
+@pytest.fixture
+def place(airflow_stack: RunningStack) -> Iterator[Place]:
+    with reached(airflow_stack.layout, airflow_stack.addresses) as found:
+        found.airflow.wait_until_parsed(["approve_purge", "sweep_quarantine"], PATIENCE)
+        _ask_before_a_single_byte(found)
+        try:
+            yield found
+        finally:
+            found.lastgood("apply", str(CONFIG))
+
+
+def _ask_before_a_single_byte(place: Place) -> None:
+    with place.services.catalog.transaction() as tx:
+        locks.project_exclusive(tx, PROJECT)
+        document = dict(projects.current_policy(tx, PROJECT).document)
+        document["quarantine"] = {**document["quarantine"], "approve_above": "1B"}
+        policy = Policy.parse(document, where="test")
+        projects.promote_policy(
+            tx, PROJECT, policy.name, policy.digest, policy.to_json(), recorded_by="test"
+        )
+
+
+def _save(place: Place) -> None:
+    file = place.folder / "weights.bin"
+    file.write_bytes(bytes(1000))
+    with (
+        project_key(place) as key,
+        Workload(place.url, key, workload="purge", stage="pretrain") as workload,
+        workload.acquire() as run,
+    ):
+        for step in range(1, SAVED + 1):
+            last = run.save({"weights.bin": file}, step=step)
+    place.lastgood("verify", str(last.id))
+    place.lastgood("mark", PROJECT)
+
+
+def _states(place: Place, run: DagRun) -> dict[str, str | None]:
+    return {task.task_id: task.state for task in place.airflow.tasks(run)}
+
+
+def _details(run: DagRun) -> str:
+    return f"{run.path}/taskInstances/purge.decide/0/hitlDetails"
+
+
+def _answer(airflow: AirflowApi, run: DagRun, option: str, because: str) -> None:
+    body = {"chosen_options": [option], "params_input": {"because": because}}
+    airflow.http.patch(_details(run), json=body).raise_for_status()
+
+
+def _present(place: Place) -> int:
+    with place.services.catalog.transaction() as tx:
+        found = copies.in_state(tx, PROJECT, copies.State.PRESENT)
+    return sum(copy.checkpoint.workload == "purge" for copy in found)
+
+
+def test_a_purge_waits_for_an_operator_and_the_sweep_does_not(place: Place) -> None:
+    airflow = place.airflow
+    _save(place)
+
+    def asked() -> DagRun:
+        run = airflow.trigger("approve_purge")
+        wait_until(
+            "the question",
+            lambda: _states(place, run).get("purge.decide") == "awaiting_input",
+            PATIENCE,
+        )
+        swept = airflow.trigger("sweep_quarantine")
+        assert airflow.wait(swept, PATIENCE) == "success", airflow.failures(swept)
+        assert _present(place) == SAVED
+        return run
+
+    refused = asked()
+    shown = airflow.get(_details(refused))
+    assert "quarantine.approve_above" in shown["subject"]
+    assert "demo/purge/pretrain/1.1" in shown["body"]
+
+    _answer(airflow, refused, "Reject", "")
+    airflow.wait(refused, PATIENCE)
+    assert _states(place, refused)["purge.sweep"] == "skipped", airflow.failures(refused)
+    assert _present(place) == SAVED
+
+    approved = asked()
+    _answer(airflow, approved, "Approve", "looked at it")
+    assert airflow.wait(approved, PATIENCE) == "success", airflow.failures(approved)
+    assert _present(place) == 2

@@ -1,0 +1,150 @@
+"""Approval of a large purge: for the copies that were shown, under one mark and policy, and no
+more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from lastgood import errors
+from lastgood.catalog.copies import Copy
+from lastgood.flows import approval, scheduled, sweep
+from tests.retention.world import PROJECT, World
+
+GUARDED = {"quarantine": {"grace": "1h", "share_guard": "50%", "share_guard_min": 2}}
+TINY = {"quarantine": {"grace": "1h", "share_guard": "100%", "approve_above": "1B"}}
+
+
+@pytest.fixture
+def many(world: World) -> list[Copy]:
+    """Seven copies of which the mark gives up five, more than the share guard allows."""
+    world.promote(GUARDED)
+    found = [world.commit(sequence) for sequence in range(1, 8)]
+    world.mark()
+    return found
+
+
+def _approve(world: World, digest: str | None = None) -> None:
+    approval.approve_now(
+        world.catalog, PROJECT, actor="operator:ann", because="looked at it", digest=digest
+    )
+
+
+def _quarantined(world: World, copies: list[Copy]) -> int:
+    return [world.state(copy) for copy in copies].count("quarantined")
+
+
+def test_what_was_approved_is_swept_by_whoever_sweeps_next(world: World, many: list[Copy]) -> None:
+    assert "5 of 7" in world.sweep()["stop"]
+    _approve(world)
+    told = world.sweep()
+    assert (told["stop"], told["quarantined"]) == (None, 5)
+    assert _quarantined(world, many) == 5
+
+
+def test_an_approval_does_not_count_under_the_next_mark(world: World, many: list[Copy]) -> None:
+    _approve(world)
+    world.mark()
+    assert world.sweep()["stop"] is not None
+    assert _quarantined(world, many) == 0
+
+
+def test_an_approval_does_not_count_under_another_policy(world: World, many: list[Copy]) -> None:
+    _approve(world)
+    world.promote({**GUARDED, "roles": {"hot": {"keep": "newest", "count": 1}}})
+    with pytest.raises(errors.MarkNotSweepable):
+        world.sweep()
+    world.mark()
+    assert world.sweep()["stop"] is not None
+    assert _quarantined(world, many) == 0
+
+
+def test_of_a_plan_that_grew_only_what_was_shown_is_taken(world: World) -> None:
+    world.promote(TINY)
+    first, second = world.commit(1), world.commit(2)
+    kept = [world.commit(3), world.commit(4)]
+    world.mark()
+    _approve(world)
+    world.sweep()
+    assert _quarantined(world, [first, second]) == 2
+
+    world.advance(timedelta(hours=1))
+    third = world.commit(5)
+    world.mark()
+    shown = sweep.plan(world.catalog, PROJECT)
+    assert [copy.copy_id for copy in shown.delete] == [first.copy_id, second.copy_id]
+    request = approval.ask(world.catalog, shown)
+    world.owner.execute(
+        "INSERT INTO lastgood.sweep_requests (project, mark_id, policy_digest, plan_digest, stop,"
+        " to_quarantine, to_delete, recorded_at) SELECT project, mark_id, policy_digest, 'less',"
+        " stop, to_quarantine, to_delete[1:1], recorded_at FROM lastgood.sweep_requests"
+        " WHERE request_id = %s",
+        (request.request_id,),
+    )
+    approval.approve(
+        world.catalog,
+        PROJECT,
+        world.row("SELECT max(request_id) FROM lastgood.sweep_requests")[0],
+        actor="operator:ann",
+        because="the first alone",
+    )
+    told = world.sweep()
+    assert "approve_above" in told["stop"]
+    assert (world.state(first), world.state(second)) == ("deleted", "quarantined")
+    assert [world.state(copy) for copy in (*kept, third)].count("deleted") == 0
+
+
+def test_an_approval_passes_no_gate(world: World, many: list[Copy]) -> None:
+    _approve(world)
+    world.receipt(many[-1], "fail")
+    world.receipt(many[-2], "fail")
+    told = world.sweep()
+    assert _quarantined(world, many[-4:]) == 0
+    assert told["kept"] > 0
+
+
+def test_only_the_plan_that_was_shown_is_approved(world: World, many: list[Copy]) -> None:
+    with pytest.raises(errors.Conflict, match="the plan has changed"):
+        _approve(world, digest="0" * 64)
+    request = approval.ask(world.catalog, sweep.plan(world.catalog, PROJECT))
+    world.mark()
+    with pytest.raises(errors.Conflict, match="look at the new plan"):
+        approval.approve(
+            world.catalog, PROJECT, request.request_id, actor="operator:ann", because="late"
+        )
+    _approve(world, digest=sweep.plan(world.catalog, PROJECT).digest)
+
+
+def test_a_plan_that_need_not_be_approved_cannot_be(world: World) -> None:
+    world.commit(1)
+    world.mark()
+    with pytest.raises(errors.Conflict, match="needs no approval"):
+        _approve(world)
+
+
+def test_the_same_plan_is_asked_for_once_and_both_records_are_append_only(
+    world: World, many: list[Copy]
+) -> None:
+    planned = sweep.plan(world.catalog, PROJECT)
+    assert approval.ask(world.catalog, planned) == approval.ask(world.catalog, planned)
+    _approve(world)
+    _approve(world)
+    assert world.row("SELECT count(*) FROM lastgood.sweep_approvals") == (1,)
+    for table in ("sweep_requests", "sweep_approvals"):
+        with pytest.raises(psycopg.errors.IntegrityConstraintViolation):
+            world.owner.execute(f"DELETE FROM lastgood.{table}")
+
+
+def test_the_scheduler_shows_what_waits_and_records_the_answer(
+    world: World, many: list[Copy], catalog_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LASTGOOD_CATALOG", catalog_dsn)
+    (asked,) = scheduled.plans_to_approve()
+    assert "5 of 7 copies" in asked["subject"]
+    assert str(many[0].checkpoint) in asked["body"]
+    told = scheduled.approve_plan(PROJECT, asked["request"], by="bob", because="fine")
+    assert told["approved_by"] == "operator:bob"
+    assert scheduled.plans_to_approve() == []
+    assert scheduled.sweep_project(PROJECT)["quarantined"] == 5
