@@ -103,7 +103,9 @@ class _Rebuilding:
 
     def look(self) -> Result:
         """The dry run."""
-        for found, said in self._said(self._marked()):
+        marked = self._marked()
+        self.result.taken_back += [str(found.checkpoint) for found in marked if found.hidden]
+        for found, said in self._said(marked):
             if isinstance(said, NotWhole):
                 self.result.not_whole.append(problem(found, said.reason))
         self.result.gone += [str(copy.checkpoint) for copy, _ in self._gone()]
