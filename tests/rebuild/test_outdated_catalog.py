@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import attempts, checkpoints, tombstones
+from lastgood.catalog import attempts, checkpoints, copies, tombstones
 from lastgood.catalog import holds as catalog_holds
-from lastgood.flows import acquire, control_keys, sweep
+from lastgood.catalog.holds import NewHold, Selector
+from lastgood.flows import acquire, audit, control_keys, hold, sweep
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from tests.factories import upload_object
@@ -115,6 +116,25 @@ def test_what_was_deleted_since_the_dump_stays_deleted(any_world: World, older: 
     assert tombstones.broken_links(chain) == []
     assert all(one.proof is not None for one in chain)
     assert len(checkpoints_of(behind)) == 2
+    assert audit.run(behind.catalog).breaks == []
+
+
+def test_a_standing_selector_takes_what_is_added(world: World, older: Older) -> None:
+    world.commit(1)
+    new = NewHold("legal", "counsel", "case 7", "operator:ann", selector=Selector(workload="gpt"))
+    placed = hold.place(world.catalog, world.stores, PROJECT, new)
+    take = older(world)
+    late = world.commit(2)
+    publish(world)
+    behind = take(world)
+
+    rebuilt(behind)
+
+    with behind.catalog.transaction() as tx:
+        [copy] = copies.of_checkpoint(tx, late.checkpoint)
+        standing = catalog_holds.on_checkpoint(tx, PROJECT, copy.checkpoint_id)
+    assert placed.hold_id in {one.hold_id for one in standing}
+    assert audit.run(behind.catalog).breaks == []
 
 
 def test_what_was_quarantined_comes_back_and_nothing_is_swept(

@@ -152,6 +152,7 @@ def _commit(tx: Transaction, attempt: Attempt, rebuild: Rebuild, whole: Whole) -
         recorded_at=event.recorded_at,
     )
     _create_copy(tx, checkpoint_id, whole, event)
+    holds.apply_standing_selectors(tx, checkpoint_id)
     capacity.locked_use(tx, attempt.project, attempt.store)
     capacity.commit(
         tx,
