@@ -326,7 +326,8 @@ def remove(data_dir: Path) -> None:
         return
     with _locked_home(data_dir) as server:
         server._stop_leftover()
-        shutil.rmtree(server.home)
+        with contextlib.suppress(FileNotFoundError):  # two may clear up at once
+            shutil.rmtree(server.home)
     shutil.rmtree(data_dir, ignore_errors=True)
 
 
