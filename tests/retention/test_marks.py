@@ -186,10 +186,12 @@ def test_a_deleted_checkpoint_is_no_matter_of_retention_any_more(world: World) -
     planned = sweep.plan(world.catalog, PROJECT)
     assert world.state(old) == "deleted"
     assert candidates(world, world.mark()) == {}
-    assert planned.to_json() | {"mark": 0} == {
+    assert planned.to_json() | {"mark": 0, "digest": ""} == {
         "project": PROJECT,
         "mark": 0,
         "stop": None,
+        "waits": None,
+        "digest": "",
         "finish": [],
         "delete": [],
         "quarantine": [],
