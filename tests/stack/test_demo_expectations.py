@@ -89,10 +89,18 @@ def good() -> Evidence:
         latest=names[0],
         downloads={names[0]: "", names[-1]: "", names[-2]: ""},
         restored_weights_equal=True,
+        newest_receipts=[proof("restore"), proof("format"), proof("checksum")],
         disk_bytes=450,
         html_fields={f"counts.{state}": str(n) for state, n in STATES.items()},
         html_differs=[],
     )
+
+
+def proof(level: str, verdict: str = "pass") -> dict[str, str]:
+    return {"level": level, "verdict": verdict, "reason": "as it should be"}
+
+
+PROVEN = "the newest has passed every level, the last by a training step in two processes"
 
 
 def failed(evidence: Evidence) -> list[str]:
@@ -176,6 +184,13 @@ TOMBSTONE = "each has a tombstone with mark, policy, facts and outcome, and its 
             lambda: replace(good(), restored_weights_equal=False),
             "the newest restores, verified by the client, to the uninterrupted run's weights",
         ),
+        (
+            lambda: replace(
+                good(), newest_receipts=[proof("restore", "inconclusive"), proof("checksum")]
+            ),
+            PROVEN,
+        ),
+        (lambda: replace(good(), newest_receipts=[proof("format"), proof("checksum")]), PROVEN),
         (
             lambda: replace(good(), html_fields={}),
             "the HTML report shows the numbers of its JSON",

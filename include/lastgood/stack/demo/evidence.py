@@ -47,6 +47,7 @@ class Evidence:
     latest: str
     downloads: Mapping[str, str]  # by checkpoint: empty, or why it cannot be downloaded
     restored_weights_equal: bool
+    newest_receipts: Sequence[Mapping[str, Any]]  # the newest first
     disk_bytes: int
     html_fields: Mapping[str, str]
     html_differs: Sequence[str]
@@ -91,6 +92,9 @@ def gather(demo: Demo, told: Told) -> Evidence:
         restored_weights_equal=_restores(
             place.folder / _folder_of(found[0]["checkpoint"]), told.uninterrupted
         ),
+        newest_receipts=place.operator(
+            "receipts", project=PROJECT, checkpoint=found[0]["checkpoint"]
+        )["receipts"],
         disk_bytes=disk.bytes_below(root),
         html_fields=fields,
         html_differs=report_page.differing(fields, told.report["document"]),

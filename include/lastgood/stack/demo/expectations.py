@@ -23,6 +23,7 @@ def all_of(evidence: Evidence) -> Iterator[Expectation]:
     yield from _deleted(evidence)
     yield _checks(evidence)
     yield from _latest(evidence)
+    yield _restored(evidence)
     yield _page(evidence)
 
 
@@ -173,6 +174,18 @@ def _latest(evidence: Evidence) -> Iterator[Expectation]:
         "the newest restores, verified by the client, to the uninterrupted run's weights",
         not failure and evidence.restored_weights_equal,
         failure or f"{newest['objects']} objects, {newest['bytes']} bytes",
+    )
+
+
+def _restored(evidence: Evidence) -> Expectation:
+    """The reason of such a receipt has the step, its loss and the loss that the job recorded."""
+    passed = {one["level"]: one for one in evidence.newest_receipts if one["verdict"] == "pass"}
+    restore = passed.get("restore")
+    return Expectation(
+        "the newest has passed every level, the last by a training step in two processes",
+        passed.keys() == {"checksum", "format", "restore"},
+        f"passed {', '.join(sorted(passed)) or 'none'}"
+        + ("" if restore is None else f"; {restore['reason']}"),
     )
 
 
