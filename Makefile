@@ -7,7 +7,7 @@ PY := $(BIN)/python
 STACK := $(PY) -m lastgood.stack
 
 .DEFAULT_GOAL := help
-.PHONY: help venv run up stop status test test-fast lint format bench lock clean
+.PHONY: help venv torch run up stop status test test-fast test-slow lint format bench lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,10 @@ venv: .venv/.installed ## Create .venv with the locked dependencies
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+torch: venv ## Add PyTorch, for examples/train_torch.py and its tests
+	$(PY) -m ensurepip
+	$(PY) -m pip install --quiet $(shell sed -n 's/^torch = \["\(.*\)"\]/\1/p' pyproject.toml)
+
 run: venv ## Start the stack and take the demo training job through everything
 	$(PY) -m lastgood.stack.demo
 
@@ -38,11 +42,14 @@ stop: ## Stop the stack; no process of it is left
 status: venv ## Show what runs, where, and how much memory it takes
 	@$(STACK) status || [ $$? -eq 3 ]
 
-test: venv ## Run the whole test suite
-	$(BIN)/pytest
+test: test-fast test-slow ## Run the whole test suite
 
+# One worker a core, each with its own PostgreSQL; a file stays with one worker, and its fixtures.
 test-fast: venv ## Run the tests that need neither Airflow nor a browser
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n auto --dist loadfile
+
+test-slow: venv ## Run the others: Airflow, the demo, the browser, long faults
+	$(BIN)/pytest -m slow
 
 lint: venv ## Check style, types and import directions
 	$(BIN)/ruff check .

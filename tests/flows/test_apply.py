@@ -164,3 +164,8 @@ def test_a_file_that_is_no_text_is_named(catalog: Catalog, folder: Path, content
     (folder / "policies" / "small.yaml").write_bytes(content)
     with pytest.raises(InvalidConfig, match=r"small\.yaml, line 1, key -: not YAML in UTF-8"):
         apply(catalog, folder, actor="operator:ann")
+
+
+def test_a_folder_without_configuration_is_refused(catalog: Catalog, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="no such folder"):
+        apply(catalog, tmp_path / "absent", actor="operator:test")

@@ -254,3 +254,24 @@ def test_tombstones_of_a_stage_form_a_chain_that_shows_tampering(world: World) -
     assert [each.number for each in chain] == [1, 2, 3]
     assert tombstones.broken_links(chain) == []
     assert tombstones.broken_links([chain[0], chain[2]]) == [3]
+
+
+def test_a_folder_that_no_store_makes_holds_up_no_other_copy(
+    world: World, tmp_path: Path
+) -> None:
+    replaced = world.commit(1, {"a.bin": b"aaaa"})
+    other = world.commit(2, {"a.bin": b"aaaa"})
+    world.commit(3)
+    world.commit(4)
+    world.mark()
+    world.sweep()
+    world.advance(GRACE)
+    world.mark()
+    elsewhere = tmp_path / "elsewhere"
+    folder = next(tmp_path.rglob(Path(replaced.prefix).name))
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    told = world.sweep()
+    assert "symbolic link" in told["failed"][f"{replaced.checkpoint} in local"]
+    assert world.state(other) == "deleted"
+    assert (elsewhere / "objects" / "a.bin").read_bytes() == b"aaaa"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -215,3 +216,15 @@ def test_a_hold_is_shown_to_the_stores_before_it_is_answered(world: World) -> No
     newest = world.row("SELECT last_event FROM lastgood.stages")[0]
     keys = [one.key for one in world.store.list("control/stages/")]
     assert any(key.endswith(f"event/{newest:020d}") for key in keys)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        {"step_from": 9, "step_to": 1},
+        {"metric": "loss", "metric_from": 0.5, "metric_to": 0.4},
+    ],
+)
+def test_a_selector_that_can_match_nothing_is_refused(ends: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidInput, match="none can match"):
+        Selector(**ends)

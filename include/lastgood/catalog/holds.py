@@ -39,6 +39,15 @@ class Selector:
     metric_from: float | None = None
     metric_to: float | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("step", "committed", "metric"):
+            first, last = getattr(self, f"{name}_from"), getattr(self, f"{name}_to")
+            if first is not None and last is not None and first > last:
+                raise errors.InvalidInput(
+                    where=f"{name}_from",
+                    reason=f"{first} is after {name}_to, {last}: none can match",
+                )
+
     def to_json(self) -> dict[str, Any]:
         """What restricts, as JSON: instants in UTC."""
         return {

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lastgood.cli.keeping import not_empty
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say
 from lastgood.errors import CatalogSetup, InvalidInput
@@ -134,7 +135,7 @@ def list_jumps(json: Json = False) -> None:
 @clock.command("accept")
 def accept_jump(
     jump: Annotated[int, typer.Argument(help="Its number, as `clock list` shows it.")],
-    because: Annotated[str, typer.Option(help="Why the clock is right again.")],
+    because: Annotated[str, typer.Option(help="Why the clock is right again.", callback=not_empty)],
     json: Json = False,
 ) -> None:
     """Accept a jump of the clock, so that destructive work goes on."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lastgood.catalog.projects import Project, StoreRow
-from lastgood.errors import InvalidPolicy
+from lastgood.errors import InvalidConfig, InvalidPolicy
 from lastgood.flows.config_documents import ConfigDocument, read_file, read_folder
 from lastgood.flows.contracts import registered
 from lastgood.rules.contract import Contract
@@ -34,6 +34,9 @@ def read_configuration(folder: Path) -> Configuration:
     """Read `stores/`, `projects/`, `policies/` and `contracts/` below the folder. Raises
     InvalidConfig with file, line and key, also for a project that names a store or policy which is
     not there."""
+    if not (folder / "stores").is_dir():
+        reason = "no such folder: a configuration has stores/, projects/ and policies/"
+        raise InvalidConfig(file=str(folder / "stores"), line=1, key="-", reason=reason)
     stores = {
         document.value["name"]: _store(document) for document in read_folder(folder / "stores")
     }

@@ -21,7 +21,7 @@ from lastgood.flows import control_keys, deletion, lapses, quarantine, sane_cloc
 from lastgood.flows.gate import Judged, Lookout, judge_copy
 from lastgood.flows.sweep_plan import Plan, plan, unfinished
 from lastgood.rules.gate import Truth, Verdict
-from lastgood.stores.base import StoreError
+from lastgood.stores.base import ForeignEntry, StoreError
 from lastgood.stores.open import Stores
 
 __all__ = ["Plan", "execute", "judge_copy", "plan", "run"]
@@ -104,14 +104,14 @@ class _Sweeping:
 
     def each(self, found: Iterable[Copy], step: Callable[[Copy], None]) -> None:
         """Take one copy after the other; a store that fails is left alone until the next run, and
-        so is a copy that another process is at."""
+        so is a copy that another process is at, or whose folder holds what no store makes."""
         for copy in found:
             if copy.store in self.broken:
                 continue
             try:
                 step(copy)
             except (StoreError, errors.Unavailable) as error:
-                if not isinstance(error, errors.PrefixBusy):
+                if not isinstance(error, errors.PrefixBusy | ForeignEntry):
                     self.broken.add(copy.store)
                 self.told.failed[f"{copy.checkpoint} in {copy.store}"] = str(error)
 
