@@ -1,7 +1,7 @@
 """safetensors: eight bytes of header length, a JSON header, and the values one after another.
 
-The header is parsed here and not by the library, whose errors name no tensor. The rules are those of
-the format's specification: the values fill the rest of the file, without overlaps and without gaps.
+The header is parsed here and not by the library, whose errors name no tensor. The rules are those
+of the format's specification: the values fill the rest of the file, without overlaps or gaps.
 """
 
 from __future__ import annotations
