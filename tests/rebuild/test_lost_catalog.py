@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import checkpoints, copies, receipts
+from lastgood.catalog import checkpoints, copies, rebuilds, receipts
 from lastgood.catalog import holds as catalog_holds
 from lastgood.flows import acquire, cleanup, control_keys, release, validate
 from lastgood.rules import layout
@@ -238,3 +238,13 @@ def test_a_project_that_is_not_configured_stops_it(world: World, lose: Lose) -> 
     with pytest.raises(errors.InvalidInput, match=r"not configured: other"):
         rebuilt(again)
     control_keys.guard(world.catalog, world.stores)
+
+
+def test_a_second_rebuild_of_the_same_catalog_is_refused(world: World, lose: Lose) -> None:
+    world.commit(1)
+    again = lose(world)
+    with again.catalog.transaction() as running:
+        rebuilds.alone(running)
+        with pytest.raises(errors.Conflict, match="another rebuild"):
+            rebuilt(again)
+    assert rebuilt(again).added == 1

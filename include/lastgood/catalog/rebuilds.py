@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from psycopg.errors import LockNotAvailable
 from psycopg.types.json import Jsonb
 
 from lastgood.catalog.db import Transaction
@@ -39,11 +40,14 @@ class Rebuild:
 
 
 def alone(tx: Transaction) -> None:
-    """Let this transaction, while it lasts, be the one rebuild of this catalog. Raises Conflict."""
-    row = tx.execute("SELECT pg_try_advisory_xact_lock(%s) AS alone", (_SPACE,)).fetchone()
-    assert row is not None
-    if not row["alone"]:
-        raise Conflict(reason="another rebuild of this catalog is running; wait for its end")
+    """Let this transaction, while it lasts, be the one rebuild of this catalog. It waits a moment:
+    the server may not have noticed yet that one was killed. Raises Conflict."""
+    tx.execute("SET LOCAL lock_timeout = '5s'")
+    try:
+        tx.execute("SELECT pg_advisory_xact_lock(%s)", (_SPACE,))
+    except LockNotAvailable:
+        reason = "another rebuild of this catalog is running; wait for its end"
+        raise Conflict(reason=reason) from None
 
 
 def current(tx: Transaction) -> Rebuild | None:
