@@ -48,3 +48,15 @@ def test_every_target_of_make_says_what_it_does() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", text, re.M)[1].split()
     described = re.findall(r"^([a-z-]+):.*## \S", text, re.M)
     assert sorted(phony) == sorted(described)
+
+
+def test_every_library_says_why_it_is_this_one() -> None:
+    rows = [
+        line.split("|")[1]
+        for line in (ROOT / "docs/why/libraries.md").read_text().splitlines()
+        if line.startswith("| ")
+    ]
+    told = set(re.split(r"[ ,]+", ",".join(rows).replace(" -", " apache-airflow-providers-")))
+    pins = [*PROJECT["project"]["dependencies"], *EXTRAS["server"], *EXTRAS["demo"]]
+    names = {re.split(r"[\[<>=]", pin)[0] for pin in pins}
+    assert names - told == set(), "docs/why/libraries.md has no line for these"
