@@ -256,9 +256,7 @@ def test_tombstones_of_a_stage_form_a_chain_that_shows_tampering(world: World) -
     assert tombstones.broken_links([chain[0], chain[2]]) == [3]
 
 
-def test_a_folder_that_no_store_makes_holds_up_no_other_copy(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_folder_that_no_store_makes_holds_up_no_other_copy(world: World, tmp_path: Path) -> None:
     replaced = world.commit(1, {"a.bin": b"aaaa"})
     other = world.commit(2, {"a.bin": b"aaaa"})
     world.commit(3)
