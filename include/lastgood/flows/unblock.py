@@ -5,11 +5,12 @@ to a checkpoint with a passing receipt, and restores are answered again."""
 
 from __future__ import annotations
 
-from lastgood.catalog import blocks, checkpoints, history, receipts, stages
+from lastgood.catalog import checkpoints, receipts, stages
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.errors import Conflict, NotFound
 from lastgood.flows import control_keys, quarantine
+from lastgood.flows.establish import establish
 from lastgood.rules.names import CheckpointId
 from lastgood.stores.open import Stores
 
@@ -30,30 +31,7 @@ def unblock(
         if checkpoint is None:
             raise NotFound(what="checkpoint", name=str(name))
         receipt = _passing_receipt(tx, checkpoint)
-        before = checkpoints.latest(tx, stage)
-        if before is None or before.checkpoint_id != checkpoint.checkpoint_id:
-            event = history.record(
-                tx,
-                stage.stage_id,
-                "pointer-reset",
-                actor=actor,
-                facts={
-                    "from": None if before is None else str(before.id),
-                    "to": str(checkpoint.id),
-                    "receipt": receipt,
-                    "because": because,
-                },
-            )
-            checkpoints.reset_pointer(tx, stage, checkpoint, event.recorded_at)
-        blocks.unblock(
-            tx,
-            stage.project,
-            stage.stage_id,
-            established=checkpoint.checkpoint_id,
-            receipt=receipt,
-            actor=actor,
-            because=because,
-        )
+        establish(tx, stage, checkpoint, receipt=receipt, because=because, actor=actor)
     quarantine.publish(catalog, stores, name.project, [stage.stage_id])
     return checkpoint
 

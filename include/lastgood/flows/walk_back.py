@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lastgood import errors
-from lastgood.catalog import blocks, checkpoints, copies, history, receipts, stages, validations
+from lastgood.catalog import checkpoints, copies, receipts, stages, validations
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.receipts import Receipt
+from lastgood.flows.establish import establish
 from lastgood.flows.examination import examine
 from lastgood.flows.levels import Ladder
 from lastgood.flows.policies import policy_of
@@ -87,27 +88,5 @@ def _establish(catalog: Catalog, project: str, receipt: Receipt, actor: str) -> 
         checkpoint = checkpoints.find(tx, copy.checkpoint)
         assert checkpoint is not None
         because = f"{checkpoint.id} passed its {receipt.level} validation"
-        before = checkpoints.latest(tx, stage)
-        if before is None or before.checkpoint_id != checkpoint.checkpoint_id:
-            event = history.record(
-                tx,
-                stage.stage_id,
-                "pointer-reset",
-                actor=actor,
-                facts={
-                    "from": None if before is None else str(before.id),
-                    "to": str(checkpoint.id),
-                    "receipt": receipt.receipt,
-                },
-            )
-            checkpoints.reset_pointer(tx, stage, checkpoint, event.recorded_at)
-        blocks.unblock(
-            tx,
-            project,
-            stage.stage_id,
-            established=checkpoint.checkpoint_id,
-            receipt=receipt.receipt,
-            actor=actor,
-            because=because,
-        )
+        establish(tx, stage, checkpoint, receipt=receipt.receipt, because=because, actor=actor)
     return checkpoint
