@@ -348,7 +348,7 @@ def run_rank_0(run: Generation | None, shared: Path, options: argparse.Namespace
         rank = Rank(0, pipe, shared, Network(np.random.default_rng(SEED)), Loader(0))
         begin: dict[str, Any] = {"folder": None, "step": 0}
         if run is not None and run.resume:
-            downloaded = run.download(shared / "restored")
+            downloaded = run.download(shared / f"restored-{run.number}")
             begin = {"folder": str(downloaded.folder), "step": run.resume.step}
             restore(rank, downloaded.folder, run.resume.step)
             print(f"resumed from {run.resume}", flush=True)

@@ -179,7 +179,7 @@ def run_job(trainer: Trainer, options: argparse.Namespace) -> None:
     with workload.acquire(after=after) as run:
         folder = None
         if run.resume:
-            folder = str(run.download(options.folder / "restored").folder)
+            folder = str(run.download(options.folder / f"restored-{run.number}").folder)
             print(f"resumed from {run.resume}", flush=True)
         _resume(trainer, broadcast(folder))
         train(trainer, run, options)

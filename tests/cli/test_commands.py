@@ -10,6 +10,7 @@ import pytest
 
 from lastgood.cli.app import app, run
 from lastgood.rules import layout
+from lastgood.stores.base import Key
 from tests.cli.conftest import CommandLine
 from tests.retention.world import World
 
@@ -38,6 +39,18 @@ def test_status_warns_of_a_catalog_on_the_disk_of_a_store(
     told = lastgood("status")
 
     assert "local lies on the same disk as the catalog's database" in told.out
+
+
+def test_status_says_that_the_catalog_is_behind_its_stores(
+    world: World, lastgood: CommandLine
+) -> None:
+    world.commit(1)
+    world.store.put_new(Key(layout.event_key(world.stage_name(), 999)), b'{"facts": {}}')
+
+    told = lastgood("status", "--check")
+
+    assert told.code == 1
+    assert "! The catalog is behind store local" in told.out
 
 
 def test_checkpoints_show_and_receipts_agree(world: World, lastgood: CommandLine) -> None:
@@ -188,6 +201,7 @@ def test_reconcile_writes_a_report_that_can_be_shown_and_written_again(
     assert told.document["passed"]
     assert shown["equation"]["closes"]
     assert "the equation closes" in lines
+    assert lines.index("committed  ") < lines.index("open  ") < lines.index("unexplained  ")
     assert Path(again.out.strip()).read_bytes() == Path(told.document["html"]).read_bytes()
 
 
@@ -254,6 +268,13 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["finding", "explain", str(uuid4()), "--reason", "x"], 4, "not-found"),
     (["clock", "accept", "9", "--because", "x"], 4, "not-found"),
     (["apply", "/no/such/folder"], 2, "invalid-input"),
+    (["stages", "-p", "nope"], 4, "not-found"),
+    (["checkpoints", "-p", "nope"], 4, "not-found"),
+    (["receipts", "-p", "nope"], 4, "not-found"),
+    (["uploads", "-p", "nope"], 4, "not-found"),
+    (["marks", "-p", "nope"], 4, "not-found"),
+    (["reports", "-p", "nope"], 4, "not-found"),
+    (["finding", "list", "-p", "nope"], 4, "not-found"),
 ]
 
 

@@ -40,7 +40,7 @@ def test_an_objective_that_is_missed_is_an_alert(world: World, contracts: Contra
     copy = commit_restorable(world, 2)
     validate.run(world.catalog, world.stores, copy.copy_id, "restore")
 
-    alerts = [one for one in overview(world.catalog).alerts if "class default" in one]
+    alerts = [one for one in overview(world.catalog, world.stores).alerts if "class default" in one]
 
     assert len(alerts) == 2
     assert "1 of 20 restores takes" in alerts[0]

@@ -135,7 +135,8 @@ def _marked(
     if mark.policy_digest != policy_digest:
         return Fact.of(False, f"mark {mark_id} was made under another policy"), candidate
     if not timedelta(0) <= now - mark.at <= policy.gate.mark_max_age:
-        return Fact.of(False, f"mark {mark_id} is as of {mark.at.isoformat()}: too old"), candidate
+        how = "too old" if mark.at < now else "ahead of the catalog's clock"
+        return Fact.of(False, f"mark {mark_id} is as of {mark.at.isoformat()}: {how}"), candidate
     if candidate is None:
         return Fact.of(False, f"mark {mark_id} keeps it"), None
     if copy.state is State.PRESENT and mark.at <= copy.state_at:

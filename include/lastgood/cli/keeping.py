@@ -12,7 +12,7 @@ from lastgood.catalog import findings, history, projects
 from lastgood.catalog import holds as catalog_holds
 from lastgood.catalog.holds import NewHold, Selector
 from lastgood.cli.looking import Checkpoint
-from lastgood.cli.opening import actor, operator, services
+from lastgood.cli.opening import actor, operator, require_known, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
 from lastgood.errors import InvalidInput, NotFound
 from lastgood.flows.services import Services
@@ -139,7 +139,7 @@ def holds(
             one.kind,
             one.checkpoints,
             one.owner,
-            instant(one.expires_at) if one.expires_at else "released",
+            instant(one.expires_at) if one.expires_at else "its release",
             one.reason,
         ]
         for one in found
@@ -256,6 +256,7 @@ def list_findings(
     from lastgood.flows.report import finding_json
 
     with services() as opened, opened.catalog.transaction() as tx:
+        require_known(tx, project)
         now = history.now(tx)
         wanted = None if project is None else [project, SHARED]
         found = findings.current(tx, projects=wanted, closed=closed)

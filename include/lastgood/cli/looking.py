@@ -8,7 +8,7 @@ import typer
 
 from lastgood.catalog import operator_records, operator_views
 from lastgood.cli.exits import answer_no
-from lastgood.cli.opening import services
+from lastgood.cli.opening import require_known, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
 from lastgood.errors import NotFound
 from lastgood.flows.as_json import as_json
@@ -35,7 +35,7 @@ def status(
     from lastgood.flows.overview import overview
 
     with services() as opened:
-        found = overview(opened.catalog, project)
+        found = overview(opened.catalog, opened.stores, project)
     if json:
         print_json(found)
     else:
@@ -61,7 +61,7 @@ def _print_recovery(found: Any) -> None:
             [one.project, one.workload_class, *_spread(one.restores), *_spread(one.gaps)]
             for one in found
         ]
-        measured = [">restores", ">p50", ">p95", ">gaps", ">p50", ">p95"]
+        measured = [">restores", ">p50", ">p95", ">gaps", ">gap p50", ">gap p95"]
         print_table(["project", "class", *measured], rows, "")
 
 
@@ -84,6 +84,7 @@ def _report(report: Any) -> str:
 def stages(project: Project = None, json: Json = False) -> None:
     """Stages with their writer and latest checkpoint."""
     with services() as opened, opened.catalog.transaction() as tx:
+        require_known(tx, project)
         found = operator_views.stages(tx, project)
     if json:
         print_json({"stages": found})
@@ -119,6 +120,7 @@ def checkpoints(
     """Checkpoints, the newest of each stage first."""
     name = None if stage is None else StageId.parse(stage, project=project)
     with services() as opened, opened.catalog.transaction() as tx:
+        require_known(tx, name.project if name else project)
         found = operator_views.checkpoints(
             tx,
             project=name.project if name else project,
@@ -211,6 +213,7 @@ def receipts(
     """Receipts, the newest first."""
     name = None if checkpoint is None else CheckpointId.parse(checkpoint, project=project)
     with services() as opened, opened.catalog.transaction() as tx:
+        require_known(tx, name.project if name else project)
         found = operator_records.receipts(
             tx, project=project, checkpoint=name, verdict=verdict, limit=limit
         )
@@ -238,6 +241,7 @@ def uploads(project: Project = None, limit: Limit = 200, json: Json = False) -> 
     from lastgood.catalog import history
 
     with services() as opened, opened.catalog.transaction() as tx:
+        require_known(tx, project)
         now = history.now(tx)
         found = operator_records.uploads(tx, project, limit=limit)
     if json:
@@ -263,6 +267,7 @@ def uploads(project: Project = None, limit: Limit = 200, json: Json = False) -> 
 def marks(project: Project = None, limit: Limit = 20, json: Json = False) -> None:
     """Marks, the newest first."""
     with services() as opened, opened.catalog.transaction() as tx:
+        require_known(tx, project)
         found = operator_records.marks(tx, project, limit=limit)
     if json:
         print_json({"marks": found})

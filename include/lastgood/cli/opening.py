@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
+from lastgood.catalog.db import Transaction
 from lastgood.flows.services import Services
 
 OPERATOR_VARIABLE = "LASTGOOD_OPERATOR"
@@ -20,6 +22,13 @@ def services() -> Iterator[Services]:
     """The catalog that LASTGOOD_CATALOG or Airflow's connection names, with its stores."""
     with open_catalog(max_size=4) as catalog:
         yield Services.of(catalog)
+
+
+def require_known(tx: Transaction, project: str | None) -> None:
+    """Raise NotFound for a project that is not there: nothing found of a mistyped one would read
+    as good news. None is all of them."""
+    if project is not None:
+        projects.get(tx, project)
 
 
 def operator() -> str:

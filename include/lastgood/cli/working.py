@@ -12,11 +12,12 @@ from lastgood.catalog import copies, history, projects
 from lastgood.catalog import reports as catalog_reports
 from lastgood.cli.exits import answer_no
 from lastgood.cli.keeping import _instant
-from lastgood.cli.opening import actor, report_folder, services
+from lastgood.cli.opening import actor, report_folder, require_known, services
 from lastgood.cli.output import Json, Project, Steps, print_json, print_table, say, steps
 from lastgood.errors import InvalidInput
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes, instant
+from lastgood.rules.byte_equation import Line
 from lastgood.rules.names import CheckpointId, StageId
 from lastgood.rules.retention_rules import Level
 
@@ -228,6 +229,7 @@ def list_reports(context: typer.Context, project: Project = None, json: Json = F
     if context.invoked_subcommand is not None:
         return
     with services() as opened, opened.catalog.transaction() as tx:
+        require_known(tx, project)
         found = catalog_reports.summaries(tx, project=project)
     if json:
         print_json({"reports": found})
@@ -264,7 +266,7 @@ def show_report(
         for state in catalog_reports.STATES
     ]
     print_table(["state", ">number", ">size"], counts, "")
-    lines = [[line, f"{size:,}"] for line, size in equation["lines"].items()]
+    lines = [[line, f"{equation['lines'][line]:,}"] for line in Line if line in equation["lines"]]
     lines.append(["backend's own total", f"{equation['backend_bytes']:,}"])
     print_table(["line", ">bytes"], lines, "")
     say("the equation closes" if equation["closes"] else "the equation does not close")

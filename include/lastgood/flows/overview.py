@@ -25,13 +25,14 @@ from lastgood.catalog.operator_records import ProjectStore
 from lastgood.catalog.operator_views import StageView
 from lastgood.catalog.recovery import Recovery
 from lastgood.catalog.reports import ReportSummary
-from lastgood.errors import CatalogSetup
+from lastgood.errors import CatalogBehind, CatalogSetup, ForeignCatalog, Unavailable
+from lastgood.flows import control_keys
 from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.policies import policy_of
 from lastgood.reports.words import human_bytes, lasting
 from lastgood.rules.capacity import Limits, Use
 from lastgood.rules.policy import Policy
-from lastgood.stores.open import folder_of
+from lastgood.stores.open import Stores, folder_of
 
 REPORT_AGE = timedelta(hours=26)
 """A report older than this is called old: one a day, and two hours for it to run."""
@@ -64,7 +65,7 @@ class Overview:
     recovery: Sequence[Recovery] = ()
 
 
-def overview(catalog: Catalog, project: str | None = None) -> Overview:
+def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Overview:
     """How a project stands, or all of them. Raises NotFound for an unknown one."""
     with catalog.transaction() as tx:
         if project is not None:
@@ -81,7 +82,16 @@ def overview(catalog: Catalog, project: str | None = None) -> Overview:
             *(alert for one in recovered for alert in _recovery_alerts(tx, one)),
             *_disk_alerts(tx),
         ]
-    return Overview(now, found, stages, alerts, recovered)
+    refusals = _guard_alerts(catalog, stores, project)
+    return Overview(now, found, stages, [*refusals, *alerts], recovered)
+
+
+def _guard_alerts(catalog: Catalog, stores: Stores, project: str | None) -> Iterator[str]:
+    """Why everything is refused, if it is: an old dump looks healthy in its own rows."""
+    try:
+        control_keys.guard(catalog, stores, project)
+    except (CatalogBehind, ForeignCatalog, Unavailable) as refusal:
+        yield str(refusal)
 
 
 def _store(

@@ -10,7 +10,7 @@
     with workload.acquire() as run:                  # the one writer of the stage
         step = 0
         if run.resume:                               # a verified checkpoint, or none with reasons
-            state = load(run.download("restored").folder)
+            state = load(run.download(f"restored/{run.number}").folder)
             step = run.resume.step
         else:
             print(run.resume)                        # "no checkpoint: nothing was committed yet"

@@ -54,7 +54,8 @@ def style_sheet() -> Response:
 @router.get("/")
 def overview_page(request: Request, operator: Reader) -> HTMLResponse:
     """How everything stands."""
-    found = overview(services_of(request).catalog)
+    services = services_of(request)
+    found = overview(services.catalog, services.stores)
     return page(request, operator, "overview.html", found=found)
 
 
