@@ -26,6 +26,7 @@ if mode == "other-step": told["step"] += 1
 if mode == "other-loss": told["loss"] *= 1.25
 if mode == "near-loss": told["loss"] *= 1 + 1e-9
 if mode == "nan": told["loss"] = math.nan
+if mode == "beyond-floats": told["loss"] = 10**400
 if mode == "no-loss": del told["loss"]
 if mode == "corrupt": print("the optimizer is of another model"); sys.exit(65)
 if mode == "crash": raise RuntimeError("no such module")

@@ -45,6 +45,7 @@ def test_the_next_step_with_the_recorded_loss_passes(world: World, contracts: Co
         ("other-loss", "fail", "recorded was"),
         ("near-loss", "fail", "recorded was"),
         ("nan", "fail", "the loss of step 101 is nan"),
+        ("beyond-floats", "fail", "the loss of step 101 is 1000"),
         ("corrupt", "fail", "the optimizer is of another model"),
         ("no-loss", "inconclusive", "the report has no loss"),
         ("silent", "inconclusive", "not an object with a step"),

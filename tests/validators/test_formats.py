@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import struct
+import sys
+import types
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -220,6 +222,29 @@ def index_naming_an_absent_shard(root: Path) -> Manifest:
     return manifest_of(root)
 
 
+@broken("model.safetensors.index.json", "b", "in shard-2.safetensors, which does not have it")
+def index_naming_a_tensor_of_an_empty_shard(root: Path) -> Manifest:
+    write_tensors(root / "shard-1.safetensors", {"a": ONES})
+    write_tensors(root / "shard-2.safetensors", {})
+    _index(root, {"a": "shard-1.safetensors", "b": "shard-2.safetensors"})
+    return manifest_of(root)
+
+
+@broken("model.safetensors.index.json", "b", "in shard.dat, which is of no known format")
+def index_naming_a_shard_that_nobody_reads(root: Path) -> Manifest:
+    write_tensors(root / "shard-1.safetensors", {"a": ONES})
+    (root / "shard.dat").write_bytes(ONES)
+    _index(root, {"a": "shard-1.safetensors", "b": "shard.dat"})
+    return manifest_of(root)
+
+
+@broken(MODEL, "a\\x00b\\ud800\\nc", "is 16 bytes, its offsets span 8")
+def name_that_a_database_refuses(root: Path) -> Manifest:
+    header = b'{"a\\u0000b\\ud800\\nc": {"dtype": "F32", "shape": [4], "data_offsets": [0, 8]}}'
+    write_safetensors(root / MODEL, header, ONES)
+    return manifest_of(root)
+
+
 @broken("model.safetensors.index.json", "b", "in shard-1.safetensors, which does not have it")
 def index_naming_an_absent_tensor(root: Path) -> Manifest:
     write_tensors(root / "shard-1.safetensors", {"a": ONES})
@@ -427,3 +452,54 @@ def test_a_limit_that_is_reached_proves_nothing(root: Path, tmp_path: Path) -> N
 
     assert finding.verdict == "inconclusive"
     assert "limit of memory" in finding.reason
+
+
+def test_a_name_without_end_neither_hides_a_problem_nor_fills_a_receipt(
+    root: Path, tmp_path: Path
+) -> None:
+    write_safetensors(root / MODEL, {"a" * 20_000_000: entry(0, 8, [4])}, ONES)
+
+    found = look_at(root, manifest_of(root), tmp_path)
+
+    assert found.verdict == "fail"
+    assert MODEL in found.reason
+    assert len(found.reason) < 2000
+
+
+def test_a_probe_that_dies_is_told_with_the_file_that_it_was_at(root: Path, tmp_path: Path) -> None:
+    (root / "sound.json").write_text("{}")
+    claims_too_much = b"\x80\x04\x8e" + struct.pack("<Q", 1 << 50) + b"."
+    with zipfile.ZipFile(root / "model.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", claims_too_much)
+
+    found = look_at(root, manifest_of(root), tmp_path)
+
+    assert found.verdict == "inconclusive"
+    assert "model.pt" in found.reason
+
+
+def test_chunks_that_overlap_do_not_make_up_a_tensor(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "torch.distributed.checkpoint.metadata"
+    names = ("Metadata", "TensorStorageMetadata", "ChunkStorageMetadata")
+    kinds = {name: type(name, (), {"__module__": module}) for name in names}
+    for end in ("torch", "torch.distributed", "torch.distributed.checkpoint", module):
+        monkeypatch.setitem(sys.modules, end, types.ModuleType(end))
+    vars(sys.modules[module]).update(kinds)
+
+    def made(name: str, **state: Any) -> Any:
+        one = kinds[name]()
+        vars(one).update(state)
+        return one
+
+    chunks = [made("ChunkStorageMetadata", offsets=(at, 0), sizes=(2, 3)) for at in (0, 1)]
+    tensor = made("TensorStorageMetadata", size=(4, 3), properties=None, chunks=chunks)
+    metadata = made("Metadata", state_dict_metadata={"weight": tensor}, storage_data={})
+    (root / ".metadata").write_bytes(pickle.dumps(metadata))
+    (root / "__0_0.distcp").write_bytes(b"")
+
+    found = look_at(root, manifest_of(root), tmp_path)
+
+    assert found.verdict == "fail"
+    assert shown(found.problems[0]) == ".metadata, tensor weight: chunk [1, 0] overlaps another one"

@@ -215,6 +215,38 @@ def test_nothing_is_written_outside_of_the_folder(tmp_path: Path, without: Seque
     assert (folder / "inside").read_text() == "fine"
 
 
+@pytest.mark.parametrize("without", [(), ("landlock",)])
+def test_what_lies_outside_keeps_its_mode_and_times(tmp_path: Path, without: Sequence[str]) -> None:
+    folder, other = tmp_path / "own", tmp_path / "other"
+    folder.mkdir()
+    other.mkdir()
+    before = other.stat()
+    code = f"""
+        import os
+        for act in (
+            lambda: os.chmod({str(other)!r}, 0),
+            lambda: os.utime({str(other)!r}, (1, 1)),
+            lambda: os.setxattr({str(other)!r}, "user.mark", b"x"),
+        ):
+            try: act()
+            except OSError as error: print("refused", error)
+            else: print("DONE")
+    """
+    outcome = run(folder, code, reads=[other], without=without)
+
+    confined(outcome, "processes", True)
+    assert outcome.succeeded
+    assert "DONE" not in outcome.last_lines
+    after = other.stat()
+    assert (after.st_mode, after.st_mtime) == (before.st_mode, before.st_mtime)
+
+
+def test_a_printed_nul_is_told_as_one(tmp_path: Path) -> None:
+    outcome = run(tmp_path, r"print('a\0b')")
+
+    assert outcome.last_lines == ["a\\0b"]
+
+
 def test_what_it_was_not_given_cannot_be_read(tmp_path: Path) -> None:
     folder, secret = tmp_path / "own", tmp_path / "secret"
     folder.mkdir()

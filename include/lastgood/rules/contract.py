@@ -147,8 +147,8 @@ class Contract:
         if report["step"] != manifest.step + 1:
             reason = f"it went to step {report['step']}; after {manifest.step} comes the next"
             return Judgement("fail", reason)
-        if not math.isfinite(loss):
-            return Judgement("fail", f"the loss of step {report['step']} is {loss}")
+        if not _is_finite(loss):
+            return Judgement("fail", f"the loss of step {report['step']} is {str(loss)[:40]}")
         recorded = manifest.metrics.get(NEXT_LOSS)
         if recorded is None:
             return Judgement(
@@ -158,6 +158,14 @@ class Contract:
         said = f"step {report['step']} has loss {loss!r}, recorded was {recorded!r}"
         within = f" (tolerance {self.tolerance:g})" if self.tolerance else ""
         return Judgement("pass" if same else "fail", said + within)
+
+
+def _is_finite(number: int | float) -> bool:
+    """JSON may hold a whole number that no float can."""
+    try:
+        return math.isfinite(number)
+    except OverflowError:
+        return False
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:

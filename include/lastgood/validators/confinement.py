@@ -62,9 +62,10 @@ class Confinement:
 def enter_namespaces(folder: str, without: Collection[str] = ()) -> Confinement:
     """Put this process' future children into namespaces of their own, as many as are allowed.
 
-    Where the kernel has no Landlock, all mounts but `folder` become read-only. The process must
-    have one thread. `without` leaves out "namespaces" or "landlock", as a platform does that has
-    none. Answers what will be in force for a program that calls `confine_files`.
+    All mounts but `folder` become read-only: Landlock lets the owner of a file change its mode and
+    times, and root owns most files. The process must have one thread. `without` leaves out
+    "namespaces" or "landlock", as a platform does that has none. Answers what will be in force for
+    a program that calls `confine_files`.
     """
     told = Confinement(as_root=os.geteuid() == 0)
     version = 0 if "landlock" in without else _landlock_version()
@@ -77,9 +78,10 @@ def enter_namespaces(folder: str, without: Collection[str] = ()) -> Confinement:
         with suppress(OSError):
             _mount_shared_memory()
             told.shared_memory = True
-        if not version:
-            with suppress(OSError):
-                _mount_all_read_only(folder, told)
+        with suppress(OSError):
+            _mount_all_read_only(folder, told)
+            if not version:
+                told.files = "read-only mounts"
     elif version >= 4:
         told.network = "no TCP"
     return told
@@ -170,7 +172,6 @@ def _mount_all_read_only(folder: str, told: Confinement) -> None:
     kernel.set_read_only(folder, False, recursive=False)
     if told.shared_memory:
         kernel.set_read_only(SHARED_MEMORY, False, recursive=False)
-    told.files = "read-only mounts"
 
 
 def _landlock_version() -> int:

@@ -77,7 +77,8 @@ def _judge(outcome: Outcome, lines: Sequence[Mapping[str, Any]]) -> FormatFindin
         reason = f"{len(failures)} problems; the first: {shown(failures[0])}"
         return FormatFinding("fail", reason, outcome, bytes_read, tuple(problems))
     if not outcome.succeeded or done is None:
-        reason = f"the probe {outcome}"
+        begun = [line["path"] for line in lines if line["event"] == "begin"]
+        reason = f"the probe {outcome}" + (f", at {begun[-1]}" if begun else "")
     elif gaps:
         reason = f"not all could be read: {gaps[0]['path'] or 'all'}: {gaps[0]['reason']}"
     elif not done["files"]:

@@ -1,8 +1,8 @@
 """The isolated process of the validation of level `format`: it loads every tensor of a folder.
 
 `python -I -m lastgood.validators.probe REQUEST REPORT` reads a JSON document (see `formatting`) and
-writes lines of JSON: problems, gaps (what could not be looked at, which proves nothing), and at the
-end `done`. Without that last line it did not come to its end.
+writes lines of JSON: where a file begins, problems, gaps (what could not be looked at, which proves
+nothing), and at the end `done`. Without that last line it did not come to its end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lastgood.validators.declared import rank_problems, tensor_problems
-from lastgood.validators.formats.base import Broken, Checkpoint, Format, Problem, installed
+from lastgood.validators.formats.base import Broken, Checkpoint, Format, Problem, installed, shown
 
 PROBLEMS_LIMIT = 1000
 
@@ -37,7 +37,6 @@ def _probe(request: Mapping[str, Any], report: TextIO) -> None:
         pickle_globals=frozenset(request["pickle_globals"]),
     )
     told = 0
-    looked_at: set[str] = set()
 
     def tell(problem: Problem) -> None:
         nonlocal told
@@ -49,7 +48,8 @@ def _probe(request: Mapping[str, Any], report: TextIO) -> None:
         tell(problem)
     for one in installed():
         for group in _claims(one, checkpoint, report):
-            looked_at.update(group)
+            checkpoint.claimed.update(group)
+            _write(report, event="begin", path=group[0])
             for problem in _checked(one, checkpoint, group, report):
                 tell(problem)
     ranks = [rank for _, _, rank in objects if rank is not None]
@@ -61,8 +61,8 @@ def _probe(request: Mapping[str, Any], report: TextIO) -> None:
         report,
         event="done",
         problems=told,
-        files=len(looked_at),
-        unknown=sorted(set(checkpoint.sizes) - looked_at)[:100],
+        files=len(checkpoint.claimed),
+        unknown=sorted(set(checkpoint.sizes) - checkpoint.claimed)[:100],
         tensors=sum(len(tensors) for tensors in checkpoint.tensors.values()),
         bytes_read=checkpoint.bytes_read,
     )
@@ -102,6 +102,7 @@ def _checked(
 ) -> Iterator[Problem]:
     try:
         yield from one.check(checkpoint, group)
+        checkpoint.loaded.update(group)
     except Broken as broken:
         yield broken.problem
     except MemoryError:
@@ -112,7 +113,7 @@ def _checked(
 
 
 def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    return shown(f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -131,6 +131,7 @@ class Ward:
 
     def last_lines(self) -> list[str]:
         text = b"".join(self.tail)[-_TAIL_BYTES:].decode(errors="replace")
+        text = text.replace("\0", "\\0")  # which a database refuses
         return [line[:_LINE_CHARACTERS] for line in text.splitlines()[-_LINES:]]
 
     def outcome(self) -> dict[str, Any]:

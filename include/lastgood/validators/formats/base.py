@@ -36,14 +36,21 @@ class Problem:
     def to_json(self) -> dict[str, Any]:
         return {
             "path": self.path,
-            "tensor": self.tensor,
-            "problem": self.problem,
+            "tensor": None if self.tensor is None else shown(self.tensor),
+            "problem": shown(self.problem),
             "severity": self.severity,
         }
 
     def __str__(self) -> str:
         tensor = "" if self.tensor is None else f", tensor {self.tensor}"
         return f"{self.path}{tensor}: {self.problem}"
+
+
+def shown(text: str, limit: int = 500) -> str:
+    """Text that a file chose, as a receipt can keep it: no longer than this many characters, and
+    none that a database refuses (NUL, halves of surrogate pairs) or that breaks a line."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 
 
 class Broken(Exception):
@@ -74,6 +81,8 @@ class Checkpoint:
     pickle_globals: Collection[str] = ()  # beside the harmless ones: see `formats.pickles`
     tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     bytes_read: int = 0
+    claimed: set[str] = field(default_factory=set)  # files that a format reads
+    loaded: set[str] = field(default_factory=set)  # files that a format read to their end
 
     def open(self, path: str) -> BinaryIO:
         """An unbuffered file of the checkpoint. Raises Broken if it is not there, is no regular

@@ -15,7 +15,7 @@ class HuggingFaceIndex:
     """Each `*.safetensors.index.json` or `*.bin.index.json` against the shards beside it."""
 
     name = "huggingface-index"
-    version = "1"
+    version = "2"
     reads_last = True
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -44,9 +44,13 @@ def _shard_problems(
     if shard not in checkpoint.sizes:
         yield Problem(index, min(named), f"it is said to be in {shard}, which is not there")
         return
-    held = checkpoint.tensors.get(shard)
-    if held is None:
-        return  # the shard itself is broken, and that is told
+    if shard not in checkpoint.claimed:
+        said = f"it is said to be in {shard}, which is of no known format"
+        yield Problem(index, min(named), said)
+        return
+    if shard not in checkpoint.loaded:
+        return  # the shard itself is broken or could not be read, and that is told
+    held = checkpoint.tensors.get(shard, {})
     for tensor in sorted(named - held.keys()):
         yield Problem(index, tensor, f"it is said to be in {shard}, which does not have it")
     for tensor in sorted(held.keys() - named):

@@ -45,7 +45,7 @@ class TorchDistributed:
     """Each folder with a `.metadata`, and with it its `.distcp` files."""
 
     name = "torch-distributed"
-    version = "1"
+    version = "2"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -150,9 +150,25 @@ def _uncovered(
             yield Problem(
                 path, name, f"its chunks have {covered} of {math.prod(tensor.shape)} elements"
             )
+        overlapping = _overlapping(tensor.chunks)
+        if overlapping is not None:
+            yield Problem(path, name, f"chunk {list(overlapping)} overlaps another one")
         for offset in tensor.chunks:
             if (name, offset) not in placed and (name, None) not in placed:
                 yield Problem(path, name, f"chunk {list(offset)} is in no file")
+
+
+def _overlapping(chunks: Mapping[tuple[int, ...], tuple[int, ...]]) -> tuple[int, ...] | None:
+    """A chunk that has elements of another one: their number alone does not make up a tensor."""
+    filled = sorted((offset, size) for offset, size in chunks.items() if math.prod(size))
+    for place, (offset, size) in enumerate(filled):
+        for other, other_size in filled[place + 1 :]:
+            if other and other[0] >= offset[0] + size[0]:
+                break
+            sides = zip(offset, size, other, other_size, strict=True)
+            if all(o < p + q and p < o + s for o, s, p, q in sides):
+                return other
+    return None
 
 
 def _by_shard(slices: Sequence[_Slice]) -> dict[str, list[_Slice]]:
