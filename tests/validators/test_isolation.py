@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lastgood.flows.local_files import scratch_folder
 from lastgood.validators import isolation
 from lastgood.validators.isolation import Limits, Outcome
 
@@ -239,6 +240,24 @@ def test_what_lies_outside_keeps_its_mode_and_times(tmp_path: Path, without: Seq
     assert "DONE" not in outcome.last_lines
     after = other.stat()
     assert (after.st_mode, after.st_mtime) == (before.st_mode, before.st_mtime)
+
+
+@pytest.mark.parametrize("name", ["d", "d" * 100])
+def test_folders_without_end_hide_nothing_and_go_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("LASTGOOD_SCRATCH", str(tmp_path))
+    code = f"""
+        import os, time
+        for _ in range(1500): os.mkdir({name!r}); os.chdir({name!r})
+        for n in range(4): open(str(n), "wb").write(bytes(8 << 20))
+        time.sleep(60)
+    """
+    with scratch_folder() as folder:
+        outcome = run(folder, code)
+
+    assert outcome.ended == "disk"
+    assert not folder.exists()
 
 
 def test_a_printed_nul_is_told_as_one(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _FILES_LIMIT = 100_000  # more files than this are taken for a full disk
+_PATH_LIMIT = 4000  # below a longer path nothing can be looked at: taken for a full disk as well
 _BLOCK_BYTES = 512
 
 
@@ -93,6 +94,6 @@ def used_bytes(folder: str) -> int:
                     total += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-        if files > _FILES_LIMIT:
+        if files > _FILES_LIMIT or any(len(path) > _PATH_LIMIT for path in waiting[-1:]):
             return 1 << 62
     return total
