@@ -102,7 +102,13 @@ def test_a_purge_waits_for_an_operator_and_the_sweep_does_not(place: Place) -> N
     assert _states(place, refused)["purge.sweep"] == "skipped", airflow.failures(refused)
     assert _present(place) == SAVED
 
-    approved = asked()
-    _answer(airflow, approved, "Approve", "looked at it")
-    assert airflow.wait(approved, PATIENCE) == "success", airflow.failures(approved)
+    # Airflow's scheduler may learn only after the answer that the asking process has ended; then it
+    # takes the resumed task for a killed one. Nothing is deleted, and the next run asks again.
+    for _ in range(3):
+        approved = asked()
+        _answer(airflow, approved, "Approve", "looked at it")
+        if airflow.wait(approved, PATIENCE) == "success":
+            break
+        assert "TI was not in the running state" in airflow.failures(approved)
+        assert _present(place) == SAVED
     assert _present(place) == 2

@@ -208,3 +208,12 @@ def test_another_project_is_neither_marked_nor_named(world: World) -> None:
     mark_id = world.mark()
     with world.catalog.transaction() as tx, pytest.raises(errors.NotFound):
         marks.get(tx, "speech", mark_id)
+
+
+def test_no_live_mark_is_made_at_a_time_that_nobody_explained(world: World) -> None:
+    world.commit(1)
+    before = world.mark()
+    world.set_clock(timedelta(days=3))
+    with pytest.raises(errors.ClockJump):
+        world.mark()
+    assert world.row("SELECT max(mark_id) FROM lastgood.marks") == (before,)

@@ -22,7 +22,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.marks import Mark, MarkCandidate, NewMark
 from lastgood.catalog.projects import PolicyVersion
 from lastgood.catalog.stage_history import StageHistory
-from lastgood.flows import lapses
+from lastgood.flows import lapses, sane_clock
 from lastgood.rules import retention
 from lastgood.rules.decision import DecisionDigest, StageDecision
 from lastgood.rules.policy import Policy
@@ -40,7 +40,8 @@ def run(
     A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy's
     name for its newest version (None: the policy that was in force at the instant); replaying the
     same again answers the same mark. Raises InvalidInput, NotFound, or Conflict if a replay
-    decides otherwise than the mark recorded before.
+    decides otherwise than the mark recorded before. A live mark also raises ClockJump: made at a
+    wrong time it would push all history behind it there, too.
     """
     if kind == "live":
         if at is not None or policy is not None:
@@ -49,6 +50,7 @@ def run(
                 reason="a live mark decides as of now under the policy in force; for another"
                 " instant or policy ask for a replay",
             )
+        sane_clock.require(catalog)
         return _told(_live(catalog, project))
     if at is None or at.tzinfo is None:
         raise errors.InvalidInput(where="at", reason="a replay needs an instant with its zone")
