@@ -116,9 +116,9 @@ def demo_jobs(stack: RunningStack) -> set[int]:
     found = set()
     for process in psutil.process_iter():
         try:
-            if "train.py" in " ".join(process.cmdline()) and process.environ().get(
-                STACK_TAG
-            ) == str(stack.layout.var):
+            words = process.cmdline()
+            trains = any(word.endswith("train.py") for word in words) and "--url" in words
+            if trains and process.environ().get(STACK_TAG) == str(stack.layout.var):
                 found.add(process.pid)
         except psutil.Error:
             continue

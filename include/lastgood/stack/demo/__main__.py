@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
     options = parser.parse_args(arguments)
     screen, so_far = Screen(Console(highlight=False)), Reached()
+    # A script's background job begins with SIGINT ignored; an interruption must end this one, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         layout = StackLayout.current()
         _run(layout, screen, so_far)
