@@ -96,7 +96,7 @@ def test_interrupted_demo_leaves_a_stack_that_serves_and_no_job(
         time.sleep(0.05)
 
     demo.send_signal(signal.SIGINT)
-    printed, _ = demo.communicate(timeout=240)
+    printed, _ = demo.communicate(timeout=60)
 
     assert demo.returncode == 130, printed
     assert "interrupted" in printed
