@@ -66,7 +66,7 @@ bench: venv ## Run the benchmarks
 
 lock: .venv/.uv-$(UV_VERSION) ## Resolve the dependencies anew into requirements.lock
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile pyproject.toml \
-	  --extra server --extra demo --group dev \
+	  --extra server --extra kubernetes --extra demo --group dev \
 	  --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	  --quiet --output-file requirements.lock
 

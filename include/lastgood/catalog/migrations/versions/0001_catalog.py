@@ -1,16 +1,13 @@
-"""The first catalog. The SQL stands beside this file, as SQL."""
+"""The first catalog."""
 
-from pathlib import Path
-
-from alembic import op
+from lastgood.catalog.migrations import run_sql_beside
 
 revision = "0001"
 down_revision = None
 
 
 def upgrade() -> None:
-    cursor = op.get_bind().connection.cursor()
-    cursor.execute(Path(__file__).with_suffix(".sql").read_text())
+    run_sql_beside(__file__)
 
 
 def downgrade() -> None:

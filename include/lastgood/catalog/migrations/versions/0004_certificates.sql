@@ -1,0 +1,3 @@
+-- Deletion certificates by day, and drills.
+
+SET LOCAL search_path = lastgood;

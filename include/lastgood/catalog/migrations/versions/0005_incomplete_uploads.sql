@@ -1,0 +1,3 @@
+-- The inventory of incomplete uploads.
+
+SET LOCAL search_path = lastgood;

@@ -1,0 +1,3 @@
+-- Promotions of policies, and replayed marks.
+
+SET LOCAL search_path = lastgood;
