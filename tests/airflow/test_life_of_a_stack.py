@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import httpx
 import pytest
@@ -17,6 +17,7 @@ from lastgood.stack.postgres import EmbeddedPostgres
 from lastgood.stack.processes import ProcessIdentity
 from lastgood.stack.state import StackState
 from tests.conftest import RunningStack, stack_in_temporary_folder
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -36,6 +37,11 @@ def projects(state: StackState) -> list[str]:
     assert state.addresses is not None
     with Catalog(state.addresses.catalog) as catalog, catalog.transaction() as tx:
         return [row["project"] for row in tx.execute("SELECT project FROM projects")]
+
+
+def restarts(layout: StackLayout) -> Mapping[str, int]:
+    state = control.running(layout)
+    return state.restarts if state else {}
 
 
 def test_killed_and_stopped_and_started_again_beside_another(
@@ -71,7 +77,14 @@ def test_killed_and_stopped_and_started_again_beside_another(
     assert control.up(layout, tell=told.append).supervisor == ready.supervisor
     with pytest.raises(DataDirInUse):
         EmbeddedPostgres.start(layout.postgres)
-    running = everything(ready)
+    ready.processes["postgres"].send(signal.SIGKILL)
+    wait_for(lambda: restarts(layout).get("postgres") == 1, seconds=60)
+    again = control.running(layout)
+    assert again is not None
+    assert (again.phase, again.addresses) == ("ready", ready.addresses)
+    assert projects(again) == ["demo"]
+
+    running = everything(again)
     assert control.down(layout) is True
     assert {process for process in running if process.is_alive()} == set()
     assert control.running(layout) is None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from datetime import timedelta
 
 import httpx
@@ -18,6 +16,7 @@ from lastgood.stack.demo.place import project_key, reached
 from lastgood.stack.errors import StackError
 from tests.airflow.test_dags import DAG_IDS
 from tests.conftest import RunningStack
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PATIENCE = timedelta(minutes=4)
@@ -28,13 +27,6 @@ def airflow(airflow_stack: RunningStack) -> AirflowApi:
     api = airflow_stack.airflow()
     api.wait_until_parsed(sorted(DAG_IDS), PATIENCE)
     return api
-
-
-def wait_for(what: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.2)
 
 
 def test_plugin_is_loaded_and_its_apps_lifespan_runs(airflow: AirflowApi) -> None:
@@ -119,7 +111,7 @@ def test_component_that_dies_is_started_again(
         state = control.running(layout)
         return bool(state and state.restarts.get("dag-processor") == 1)
 
-    wait_for(replaced)
+    wait_for(replaced, seconds=120)
     state = control.running(layout)
     assert state is not None
     assert state.phase == "ready"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -23,6 +22,7 @@ from lastgood.stack.ports import LOOPBACK, free_port
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.conftest import APP_ROLE, OWNER_ROLE
 from tests.runner.faults import Faults
+from tests.waiting import wait_for
 
 QUICK = Retry(
     patience=timedelta(seconds=30),
@@ -115,14 +115,6 @@ class RunningCoordinator:
             holder=holder,
             retry=retry,
         )
-
-
-def wait_for(condition: Callable[[], object], timeout: timedelta = timedelta(seconds=20)) -> None:
-    """Wait until the condition holds; the test fails if it does not come true in time."""
-    deadline = time.monotonic() + timeout.total_seconds()
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,9 @@ import pytest
 
 from lastgood.errors import LastgoodError
 from lastgood.runner import Cancelled, FileChanged
-from tests.runner.conftest import RunningCoordinator, contents, wait_for, write_checkpoint
+from tests.runner.conftest import RunningCoordinator, contents, write_checkpoint
 from tests.runner.faults import Hold, Refuse
+from tests.waiting import wait_for
 
 SOON = timedelta(seconds=20)
 

@@ -10,8 +10,9 @@ import pytest
 
 from lastgood.errors import NotFound
 from lastgood.runner import Checkpoint, CorruptObject, DestinationTaken, Retry, Unreachable
-from tests.runner.conftest import RunningCoordinator, contents, wait_for, write_checkpoint
+from tests.runner.conftest import RunningCoordinator, contents, write_checkpoint
 from tests.runner.faults import BreakOff, Hold, Refuse
+from tests.waiting import wait_for
 
 EVERY_WAY = pytest.mark.parametrize("how", ["endpoint", "direct", "presigned"], indirect=True)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runner.conftest import RunningCoordinator, contents, wait_for, write_checkpoint
+from tests.runner.conftest import RunningCoordinator, contents, write_checkpoint
 from tests.runner.faults import Hold, LoseAnswer
+from tests.waiting import wait_for
 
 SAVE = """
 import sys

@@ -65,7 +65,7 @@ def _down(layout: StackLayout, options: argparse.Namespace) -> int:
 def _status(layout: StackLayout, options: argparse.Namespace) -> int:
     state = control.running(layout)
     if state is None:
-        print("{}" if options.json else "nothing runs")
+        _say_how_it_ended(StackState.read(layout.state), as_json=options.json)
         return _NOT_RUNNING
     memory = {name: _resident_bytes(process) for name, process in state.processes.items()}
     if options.json:
@@ -80,6 +80,17 @@ def _status(layout: StackLayout, options: argparse.Namespace) -> int:
         if state.addresses:
             print_access(layout, state)
     return 0 if state.phase == "ready" else 1
+
+
+def _say_how_it_ended(last: StackState | None, *, as_json: bool) -> None:
+    failed = last is not None and last.phase not in ("stopping", "stopped")
+    reason = ""
+    if last is not None and failed:
+        reason = last.doing if last.phase == "failed" else "its supervisor was killed"
+    if as_json:
+        print(json.dumps({"failed": reason} if failed else {}))
+    else:
+        print(f"nothing runs; the last stack failed: {reason}" if failed else "nothing runs")
 
 
 def _resident_bytes(process: ProcessIdentity) -> int:

@@ -66,6 +66,7 @@ class EmbeddedPostgres:
     def __init__(self, home: Path, account: ServerAccount, binaries: Path, lock: IO[bytes]) -> None:
         self.home = home
         self.port = 0
+        self._durable = True
         self._account = account
         self._binaries = binaries
         self._lock = lock
@@ -89,11 +90,20 @@ class EmbeddedPostgres:
         try:
             server._stop_leftover()
             server._initialise()
-            server._launch(port, durable)
+            server._durable = durable
+            server._launch(port)
         except BaseException:
             server._lock.close()
             raise
         return server
+
+    def restart(self) -> None:
+        """Start a server that ended by itself again, on the same port; it recovers from its log.
+
+        Raises PostgresFailed with the log's end.
+        """
+        self._stop_leftover()
+        self._launch(self.port)
 
     @property
     def pid(self) -> int | None:
@@ -208,7 +218,7 @@ class EmbeddedPostgres:
             password_file.unlink()
         staging.rename(self._cluster)
 
-    def _launch(self, port: int | None, durable: bool) -> None:
+    def _launch(self, port: int | None) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
             self.port = port or free_port()
             self._log.touch(mode=0o600)
@@ -219,7 +229,7 @@ class EmbeddedPostgres:
                     [
                         str(self._binaries / "postgres"),
                         *("-D", str(self._cluster)),
-                        *self._options(durable),
+                        *self._options(),
                     ],
                     stdout=log,
                     start_new_session=True,
@@ -247,8 +257,8 @@ class EmbeddedPostgres:
         process.send_signal(signal.SIGQUIT)
         return False
 
-    def _options(self, durable: bool) -> list[str]:
-        settings = {**_SETTINGS, **({} if durable else _NOT_DURABLE), "port": str(self.port)}
+    def _options(self) -> list[str]:
+        settings = {**_SETTINGS, **({} if self._durable else _NOT_DURABLE), "port": str(self.port)}
         return [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
 
     def _postmaster(self) -> ProcessIdentity | None:

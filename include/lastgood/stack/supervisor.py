@@ -138,21 +138,28 @@ class Supervisor:
         while True:
             time.sleep(_LOOK_SECONDS)
             if self._postgres and not self._postgres.is_running():
-                raise StackError(f"PostgreSQL ended; see {self._postgres.home}/server.log")
+                self._restart_postgres(self._postgres)
             for name, child in list(self._children.items()):
                 if child.exit_status() is not None:
                     self._restart(name, child)
 
     def _restart(self, name: str, child: Child) -> None:
-        notice = child.death_notice()
+        self._count_restart(name, child.death_notice())
+        assert self._addresses is not None
+        self._start_component(child.component, self._addresses)
+        self._say("ready", f"{name} was started again")
+
+    def _restart_postgres(self, server: EmbeddedPostgres) -> None:
+        self._count_restart("postgres", f"PostgreSQL ended; see {server.home}/server.log")
+        server.restart()
+        self._say("ready", "PostgreSQL was started again")
+
+    def _count_restart(self, name: str, notice: str) -> None:
         recent = self._restarts.setdefault(name, deque(maxlen=_RESTARTS))
         if len(recent) == _RESTARTS and time.monotonic() - recent[0] < _RESTARTS_WITHIN_SECONDS:
             raise StackError(f"{name} ended too often\n{notice}")
         recent.append(time.monotonic())
         _log.error("%s\nstarting it again", notice)
-        assert self._addresses is not None
-        self._start_component(child.component, self._addresses)
-        self._say("ready", f"{name} was started again")
 
     def _stop(self) -> None:
         self._say("stopping", "Airflow")
