@@ -1,4 +1,5 @@
-"""Real services for the tests: one PostgreSQL server per run, one database per test, moto's S3."""
+"""Real services for the tests: one PostgreSQL server per run, one database per test, two S3 servers
+(Ceph's in `tests/ceph`, and moto's)."""
 
 from __future__ import annotations
 
@@ -24,6 +25,14 @@ from lastgood.stack.errors import DataDirInUse
 from lastgood.stack.layout import StackLayout
 from lastgood.stack.ports import LOOPBACK
 from lastgood.stack.postgres import EmbeddedPostgres, remove
+from tests.ceph.fixtures import (  # noqa: F401 - tests find fixtures by their names
+    ceph,
+    ceph_bucket,
+    ceph_client,
+    ceph_locked_bucket,
+    ceph_versioned_bucket,
+    make_ceph_bucket,
+)
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
