@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.catalog import attempts, tombstones
+from lastgood.catalog import attempt_objects, attempts, tombstones
 from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.copies import Copy
 from lastgood.faults import CLEANUP_POINTS, SWEEP_POINTS, UNDO_POINTS
@@ -152,7 +152,7 @@ def abandoned(world: World) -> Attempt:
     upload = world.store.create_upload(key, 8)
     world.store.write_part(key, upload, 1, 8, [objects["c.bin"]])
     with world.catalog.transaction() as tx:
-        attempts.record_uploads(tx, attempt, {"c.bin": upload})
+        attempt_objects.record_uploads(tx, attempt, {"c.bin": upload})
     world.advance(timedelta(hours=1))
     return attempt
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.catalog import attempts, locks, stages, tombstones
+from lastgood.catalog import attempt_objects, attempts, locks, stages, tombstones
 from lastgood.catalog.attempts import Attempt
 from lastgood.flows import cleanup, control_keys
 from lastgood.rules import layout
@@ -40,7 +40,7 @@ def begun(world: World, sequence: int = 1, objects: Mapping[str, bytes] = OBJECT
     upload = world.store.create_upload(key, len(objects[second]))
     world.store.write_part(key, upload, 1, len(objects[second]), [objects[second]])
     with world.catalog.transaction() as tx:
-        attempts.record_uploads(tx, attempt, {second: upload})
+        attempt_objects.record_uploads(tx, attempt, {second: upload})
     world.store.create_upload(key, len(objects[second]))
     return attempt
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import boto3
 import pytest
 
-from lastgood.catalog import attempts, tombstones
+from lastgood.catalog import attempt_objects, tombstones
 from lastgood.flows import cleanup, quarantine, validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
@@ -96,7 +96,7 @@ def test_an_abandoned_attempt_leaves_no_object_and_no_upload(world: World) -> No
     upload = world.store.create_upload(key, 32)
     world.store.write_part(key, upload, 1, 32, [objects["b.bin"]])
     with world.catalog.transaction() as tx:
-        attempts.record_uploads(tx, attempt, {"b.bin": upload})
+        attempt_objects.record_uploads(tx, attempt, {"b.bin": upload})
     world.store.create_upload(key, 32)
     world.advance(GRACE)
     told = cleanup.run(world.catalog, world.stores, PROJECT, "dag:test")

@@ -26,7 +26,8 @@ from lastgood.catalog import (
     receipts,
     stages,
 )
-from lastgood.catalog.attempts import DeclaredObject, NewAttempt
+from lastgood.catalog.attempt_objects import DeclaredObject
+from lastgood.catalog.attempts import NewAttempt
 from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.projects import Project, StoreRow

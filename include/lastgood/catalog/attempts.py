@@ -1,4 +1,4 @@
-"""Attempts: one try at writing a checkpoint each, with its lease, its grant and its objects.
+"""Attempts: one try at writing a checkpoint each, with its lease and its grant.
 
 open -> sealed -> committed | failed,   open -> aborting -> closed
 """
@@ -6,16 +6,15 @@ open -> sealed -> committed | failed,   open -> aborting -> closed
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from psycopg.types.json import Jsonb
-
-from lastgood.catalog import history
+from lastgood.catalog import attempt_objects, history
+from lastgood.catalog.attempt_objects import DeclaredObject
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.tokens import token_hash
 from lastgood.errors import AttemptState, NotFound
@@ -72,29 +71,6 @@ class Attempt:
     def checkpoint(self) -> CheckpointId:
         stage = StageId.of(self.project, self.workload, self.stage)
         return CheckpointId.of(stage, self.generation, self.sequence)
-
-
-@dataclass(frozen=True, slots=True)
-class DeclaredObject:
-    """An object as it was announced; `sha256` where it was known already."""
-
-    path: str
-    size_bytes: int
-    sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptObject:
-    """An object of an attempt as it stands."""
-
-    path: str
-    size_bytes: int
-    sha256: str | None
-    part_bytes: int | None
-    upload_id: str | None
-    verified_at: datetime | None
-    version_id: str | None
-    problem: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,21 +201,7 @@ def begin(
         },
     )
     _append_transition(tx, new.attempt_id, new.project, None, State.OPEN, "prepared", event)
-    with tx.copy(
-        "COPY attempt_objects (attempt_id, path, project, size_bytes, sha256, part_bytes)"
-        " FROM STDIN"
-    ) as rows:
-        for item, each_bytes in zip(objects, part_bytes, strict=True):
-            rows.write_row(
-                (
-                    new.attempt_id,
-                    item.path,
-                    new.project,
-                    item.size_bytes,
-                    item.sha256,
-                    each_bytes,
-                )
-            )
+    attempt_objects.declare(tx, new.attempt_id, new.project, objects, part_bytes)
 
 
 def change_token(tx: Transaction, attempt: Attempt, token: str) -> None:
@@ -248,68 +210,6 @@ def change_token(tx: Transaction, attempt: Attempt, token: str) -> None:
     tx.execute(
         "UPDATE attempts SET token_sha256 = %s WHERE attempt_id = %s AND token_sha256 <> %s",
         (token_hash(token), attempt.attempt_id, token_hash(token)),
-    )
-
-
-def objects(tx: Transaction, attempt: Attempt) -> list[AttemptObject]:
-    """Every object of an attempt, by path."""
-    rows = tx.execute(
-        """
-        SELECT path, size_bytes, sha256, part_bytes, upload_id, verified_at, version_id, problem
-          FROM attempt_objects WHERE attempt_id = %s AND project = %s ORDER BY path COLLATE "C"
-        """,
-        (attempt.attempt_id, attempt.project),
-    )
-    return [AttemptObject(**row) for row in rows]
-
-
-def objects_at(tx: Transaction, attempt: Attempt, paths: Iterable[str]) -> dict[str, AttemptObject]:
-    """Some objects of an attempt by path. Raises NotFound naming the first that is not there."""
-    wanted = list(dict.fromkeys(paths))
-    rows = tx.execute(
-        """
-        SELECT path, size_bytes, sha256, part_bytes, upload_id, verified_at, version_id, problem
-          FROM attempt_objects WHERE attempt_id = %s AND project = %s AND path = ANY(%s)
-        """,
-        (attempt.attempt_id, attempt.project, wanted),
-    )
-    found = {row["path"]: AttemptObject(**row) for row in rows}
-    for path in wanted:
-        if path not in found:
-            raise NotFound(what=f"object in attempt {attempt.attempt_id}", name=path)
-    return found
-
-
-def record_uploads(tx: Transaction, attempt: Attempt, uploads: Mapping[str, str]) -> dict[str, str]:
-    """Remember upload ids by path where none is known; answers those that were already known."""
-    tx.executemany(
-        "UPDATE attempt_objects SET upload_id = %s"
-        " WHERE attempt_id = %s AND path = %s AND upload_id IS NULL",
-        [(upload_id, attempt.attempt_id, path) for path, upload_id in uploads.items()],
-    )
-    known = objects_at(tx, attempt, uploads)
-    return {
-        path: found.upload_id
-        for path, found in known.items()
-        if found.upload_id is not None and found.upload_id != uploads[path]
-    }
-
-
-def record_verified(
-    tx: Transaction,
-    attempt: Attempt,
-    verified: Mapping[str, str | None],
-    problems: Mapping[str, Mapping[str, Any]],
-) -> None:
-    """Remember objects found good (with the version, where the store has any) and bad."""
-    tx.executemany(
-        "UPDATE attempt_objects SET verified_at = catalog_clock(), version_id = %s, problem = NULL"
-        " WHERE attempt_id = %s AND path = %s",
-        [(version_id, attempt.attempt_id, path) for path, version_id in verified.items()],
-    )
-    tx.executemany(
-        "UPDATE attempt_objects SET problem = %s WHERE attempt_id = %s AND path = %s",
-        [(Jsonb(dict(problem)), attempt.attempt_id, path) for path, problem in problems.items()],
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from lastgood.catalog import attempts, capacity, history
-from lastgood.catalog.attempts import Attempt, DeclaredObject, NewAttempt
+from lastgood.catalog.attempt_objects import DeclaredObject
+from lastgood.catalog.attempts import Attempt, NewAttempt
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.rebuilds import ACTOR, Rebuild
 from lastgood.catalog.stages import Stage

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field, ValidationError
 
-from lastgood.catalog.attempts import Attempt, AttemptObject, DeclaredObject
+from lastgood.catalog.attempt_objects import AttemptObject, DeclaredObject
+from lastgood.catalog.attempts import Attempt
 from lastgood.coordinator.auth import (
     Caller,
     generation_token,

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lastgood.catalog import attempts
-from lastgood.catalog.attempts import Attempt, AttemptObject, State
+from lastgood.catalog import attempt_objects, attempts
+from lastgood.catalog.attempt_objects import AttemptObject
+from lastgood.catalog.attempts import Attempt, State
 from lastgood.catalog.db import Catalog
 from lastgood.rules import layout
 from lastgood.rules.canonical import digest
@@ -34,7 +35,7 @@ def status(catalog: Catalog, stores: Stores, attempt: Attempt, *, parts: bool) -
     """Read an attempt; `parts` asks its store what it holds of each open upload."""
     with catalog.transaction() as tx:
         now = attempts.get(tx, attempt.project, attempt.attempt_id)
-        objects = attempts.objects(tx, now)
+        objects = attempt_objects.of(tx, now)
         manifest = attempts.manifest_of(tx, now)
     verified = [item for item in objects if item.verified_at is not None]
     held = None

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from lastgood import faults
 from lastgood.catalog import (
+    attempt_objects,
     attempts,
     capacity,
     checkpoints,
@@ -27,7 +28,8 @@ from lastgood.catalog import (
     locks,
     stages,
 )
-from lastgood.catalog.attempts import Attempt, AttemptObject, State
+from lastgood.catalog.attempt_objects import AttemptObject
+from lastgood.catalog.attempts import Attempt, State
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.copies import CopyObject
 from lastgood.catalog.db import Catalog, Transaction
@@ -106,7 +108,7 @@ def _finish(
         attempts.require(attempt, State.SEALED, action="finishing its commit")
         with catalog.transaction() as tx:
             content = attempts.manifest_of(tx, attempt)
-            objects = attempts.objects(tx, attempt)
+            objects = attempt_objects.of(tx, attempt)
         assert content is not None, "an attempt is sealed with its manifest"
         manifest = parse_canonical(content)
         known = verify.Verification.so_far(objects)
@@ -324,7 +326,7 @@ def _fail_integrity(catalog: Catalog, attempt: Attempt, known: verify.Verificati
         now = attempts.get(tx, attempt.project, attempt.attempt_id)
         if now.state is State.SEALED:
             known.record(tx, now)
-            declared = {item.path for item in attempts.objects(tx, now)}
+            declared = {item.path for item in attempt_objects.of(tx, now)}
             named = _named(known.problems)
             beside = [problem for problem in named if problem["path"] not in declared]
             facts = {"problems": len(named), "not_prepared": beside[:_NAMED_LIMIT]}
@@ -346,7 +348,7 @@ def _error_of(catalog: Catalog, attempt: Attempt) -> LastgoodError:
         stage = stages.get(tx, attempt.project, attempt.stage_id)
         problems = {
             item.path: item.problem
-            for item in attempts.objects(tx, attempt)
+            for item in attempt_objects.of(tx, attempt)
             if item.problem is not None
         }
         beside = attempts.failure_facts(tx, attempt).get("not_prepared", [])

@@ -10,8 +10,18 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 from lastgood import faults
-from lastgood.catalog import attempts, checkpoints, generations, history, locks, projects, stages
-from lastgood.catalog.attempts import Attempt, AttemptObject, DeclaredObject, NewAttempt, State
+from lastgood.catalog import (
+    attempt_objects,
+    attempts,
+    checkpoints,
+    generations,
+    history,
+    locks,
+    projects,
+    stages,
+)
+from lastgood.catalog.attempt_objects import AttemptObject, DeclaredObject
+from lastgood.catalog.attempts import Attempt, NewAttempt, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.generations import Writer
 from lastgood.catalog.stages import Stage
@@ -227,7 +237,7 @@ def create_uploads(catalog: Catalog, store: Store, attempt: Attempt) -> Sequence
     can send a part; what a crash leaves in between is a pending upload below the attempt's prefix.
     Raises AttemptState if the attempt was aborted meanwhile; then none of these uploads stays."""
     with catalog.transaction() as tx:
-        objects = attempts.objects(tx, attempt)
+        objects = attempt_objects.of(tx, attempt)
     missing = [item for item in objects if item.upload_id is None]
     if store.profile.direct or not missing:
         return objects
@@ -240,8 +250,8 @@ def create_uploads(catalog: Catalog, store: Store, attempt: Attempt) -> Sequence
             locks.attempt_shared(tx, attempt.attempt_id)
             now = attempts.get(tx, attempt.project, attempt.attempt_id)
             attempts.require(now, State.OPEN, action="beginning its uploads")
-            taken = attempts.record_uploads(tx, attempt, begun)
-            objects = attempts.objects(tx, attempt)
+            taken = attempt_objects.record_uploads(tx, attempt, begun)
+            objects = attempt_objects.of(tx, attempt)
     except LastgoodError:
         _abort(store, attempt, begun)
         raise

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from lastgood.catalog import (
+    attempt_objects,
     attempts,
     capacity,
     checkpoints,
@@ -141,7 +142,7 @@ def _commit(tx: Transaction, attempt: Attempt, rebuild: Rebuild, whole: Whole) -
         reason=rebuilt_attempts.REASON,
         facts={"manifest": whole.digest, "incarnation": rebuild.incarnation},
     )
-    attempts.record_verified(tx, attempt, whole.versions, {})
+    attempt_objects.record_verified(tx, attempt, whole.versions, {})
     checkpoint_id = checkpoints.record(
         tx,
         attempt,

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from lastgood.catalog import attempts, checkpoints, generations, locks, stages
-from lastgood.catalog.attempts import Attempt, AttemptObject, State
+from lastgood.catalog import attempt_objects, attempts, checkpoints, generations, locks, stages
+from lastgood.catalog.attempt_objects import AttemptObject
+from lastgood.catalog.attempts import Attempt, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.generations import Writer
 from lastgood.catalog.stages import Stage
@@ -29,7 +30,7 @@ def seal(catalog: Catalog, writer: Writer, attempt_id: UUID, manifest: Manifest)
         attempt = _own(tx, writer, attempt_id)
         if attempt.state is State.OPEN:
             _check_identity(attempt, manifest)
-            _check_objects(attempts.objects(tx, attempt), manifest)
+            _check_objects(attempt_objects.of(tx, attempt), manifest)
     with catalog.transaction() as tx:
         stage = stages.locked(tx, writer.project, writer.stage_id)
         locks.attempt(tx, attempt_id)

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from urllib.parse import quote
 from uuid import UUID
 
-from lastgood.catalog import attempts, generations, history, locks, stages
-from lastgood.catalog.attempts import Attempt, AttemptObject, State
+from lastgood.catalog import attempt_objects, attempts, generations, history, locks, stages
+from lastgood.catalog.attempt_objects import AttemptObject
+from lastgood.catalog.attempts import Attempt, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.generations import Writer
 from lastgood.errors import GrantExpired, InvalidInput, Unavailable
@@ -73,7 +74,7 @@ def grant(
     with catalog.transaction() as tx:
         now = history.now(tx)
         renewed = renew(tx, attempt, with_grant=True)
-        objects = attempts.objects_at(tx, attempt, parts)
+        objects = attempt_objects.at(tx, attempt, parts)
     elapsed = timedelta(seconds=time.monotonic() - started)
     left = renewed.grant_expires_at - now - elapsed
     urls = [
@@ -104,7 +105,7 @@ def slot_for(
     AttemptState, NotFound, InvalidInput."""
     with catalog.transaction() as tx:
         _require_receiving(tx, attempt)
-        item = attempts.objects_at(tx, attempt, [path])[path]
+        item = attempt_objects.at(tx, attempt, [path])[path]
     store = stores[attempt.store]
     _require_part(item, number)
     if item.upload_id is None or item.part_bytes is None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import attempts
-from lastgood.catalog.attempts import Attempt, AttemptObject
+from lastgood.catalog import attempt_objects, attempts
+from lastgood.catalog.attempt_objects import AttemptObject
+from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.errors import Unavailable
 from lastgood.rules import layout
@@ -75,7 +76,7 @@ class Verification:
 
     def record(self, tx: Transaction, attempt: Attempt) -> None:
         """Write down what the catalog does not know yet."""
-        attempts.record_verified(
+        attempt_objects.record_verified(
             tx,
             attempt,
             {path: self.versions[path] for path in self.unrecorded if path in self.versions},
