@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastgood.errors import InvalidPolicy
+from lastgood.rules import policy_text
 from lastgood.rules.document import Node
 from lastgood.rules.planning import plan
 from lastgood.rules.policy import Policy, Prerequisite, Role
@@ -221,7 +222,7 @@ def test_digest_is_pinned() -> None:
 
 
 def test_policy_says_itself_in_sentences() -> None:
-    assert str(parse(document())).splitlines() == [
+    assert policy_text.sentences(parse(document())).splitlines() == [
         "Policy default, by the calendar of Europe/Berlin.",
         "As hot (tier fast), keep the newest 4 checkpoints; one leaves when a newer one has passed"
         " at the gate's level.",
@@ -241,12 +242,16 @@ def test_policy_says_itself_in_sentences() -> None:
         " undid it for 14d.",
         "Incomplete uploads go after 4h without a live lease.",
         "Failed attempts stay as evidence for 14d.",
+        "Validation: checksum of every commit, format of every commit, restore of the newest every"
+        " 1d; every byte is read again within 30d.",
+        "A job may lose 30m of work, must run again within 15m, and may give 5% of its time to"
+        " checkpoints.",
         "Collection begins at 75% of the store; nothing new is admitted above 85%.",
     ]
 
 
 def test_good_policy_has_no_warnings() -> None:
-    assert parse(document()).warnings() == ()
+    assert policy_text.warnings(parse(document())) == ()
 
 
 @pytest.mark.parametrize(
@@ -265,7 +270,7 @@ def test_good_policy_has_no_warnings() -> None:
 def test_danger_is_told(change: Callable[[dict[str, Any]], None], warning: str) -> None:
     dangerous = document()
     change(dangerous)
-    told = parse(dangerous).warnings()
+    told = policy_text.warnings(parse(dangerous))
     assert len(told) == 1
     assert warning in told[0]
 

@@ -14,6 +14,7 @@ from lastgood.cli.opening import services
 from lastgood.cli.output import Json, print_json, print_table, say
 from lastgood.errors import InvalidInput, LastgoodError, NotFound
 from lastgood.reports.words import instant
+from lastgood.rules import policy_text
 from lastgood.rules.document import Node
 from lastgood.rules.planning import Plan, plan
 from lastgood.rules.policy import Policy
@@ -48,7 +49,7 @@ def check_policy(
         print_json(_document(found, plan(found, size)))
     else:
         _tell(found, plan(found, size))
-    if strict and found.warnings():
+    if strict and policy_text.warnings(found):
         answer_no()
 
 
@@ -145,22 +146,29 @@ def _document(policy: Policy, space: Plan) -> dict[str, Any]:
     return {
         "policy": policy.name,
         "digest": policy.digest,
-        "sentences": str(policy).splitlines(),
-        "warnings": list(policy.warnings()),
+        "sentences": policy_text.sentences(policy).splitlines(),
+        "warnings": list(policy_text.warnings(policy)),
         "space": {
-            "checkpoint_bytes": space.checkpoint_bytes,
-            "most_by_role": dict(space.by_role),
-            "separate_bytes": space.separate_bytes,
-            "union_checkpoints": space.checkpoints,
-            "bounded_by_history_only": list(space.unbounded),
+            **_space(space),
+            "overrides": {words: _space(under) for words, under in space.overrides.items()},
         },
         "document": policy.to_json(),
     }
 
 
+def _space(space: Plan) -> dict[str, Any]:
+    return {
+        "checkpoint_bytes": space.checkpoint_bytes,
+        "most_by_role": dict(space.by_role),
+        "separate_bytes": space.separate_bytes,
+        "union_checkpoints": space.checkpoints,
+        "bounded_by_history_only": list(space.unbounded),
+    }
+
+
 def _tell(policy: Policy, space: Plan) -> None:
-    for warning in policy.warnings():
+    for warning in policy_text.warnings(policy):
         say(f"WARNING: {warning}")
-    say(str(policy))
+    say(policy_text.sentences(policy))
     say(str(space))
     say(f"digest {policy.digest}")

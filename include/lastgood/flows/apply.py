@@ -13,6 +13,7 @@ from lastgood.errors import Conflict
 from lastgood.flows import control_keys
 from lastgood.flows.configuration import Configuration, read_configuration
 from lastgood.flows.services import stores_of
+from lastgood.rules import policy_text
 from lastgood.stores.open import folder_of
 
 
@@ -76,7 +77,8 @@ def _apply_projects(catalog: Catalog, configuration: Configuration, actor: str) 
             yield Change("project", wanted.name, "added" if known is None else "changed")
         if promoted is not None:
             how = "added" if promoted.version == 1 else "changed"
-            yield Change("policy", f"{wanted.name}/{policy.name}", how, policy.warnings())
+            told = policy_text.warnings(policy)
+            yield Change("policy", f"{wanted.name}/{policy.name}", how, told)
 
 
 def _place(row: StoreRow) -> tuple[object, ...]:

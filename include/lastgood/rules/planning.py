@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import rough_size
@@ -16,11 +16,13 @@ class Plan:
     `by_role` has the most checkpoints of each role; `unbounded` are the roles whose number only the
     history sets, which count nowhere here. As separate copies each role has its own; as labels one
     copy may carry several, so that `checkpoints` is only reached where no two roles meet.
+    `overrides` has the same for a stage under each override with roles of its own, by its words.
     """
 
     checkpoint_bytes: int
     by_role: Mapping[str, int]
     unbounded: tuple[str, ...]
+    overrides: Mapping[str, Plan] = field(default_factory=dict)
 
     @property
     def checkpoints(self) -> int:
@@ -32,17 +34,23 @@ class Plan:
         return self.checkpoints * self.checkpoint_bytes
 
     def __str__(self) -> str:
-        roles = " + ".join(f"{name} {count}" for name, count in self.by_role.items())
-        lines = [
-            f"{roles} separate copies of {rough_size(self.checkpoint_bytes)} are"
-            f" {rough_size(self.separate_bytes)} at most.",
-            f"As labels on one copy: the union, at most {self.checkpoints} checkpoints.",
-        ]
-        if self.unbounded:
-            lines.append(
-                f"Not counted, because only history bounds them: {', '.join(self.unbounded)}."
+        return "\n".join([*self._lines(), *self._override_lines()])
+
+    def _lines(self) -> Iterator[str]:
+        if self.by_role:
+            roles = " + ".join(f"{name} {count}" for name, count in self.by_role.items())
+            yield (
+                f"{roles} separate copies of {rough_size(self.checkpoint_bytes)} are"
+                f" {rough_size(self.separate_bytes)} at most."
             )
-        return "\n".join(lines)
+            yield f"As labels on one copy: the union, at most {self.checkpoints} checkpoints."
+        if self.unbounded:
+            yield f"Not counted, because only history bounds them: {', '.join(self.unbounded)}."
+
+    def _override_lines(self) -> Iterator[str]:
+        for words, space in self.overrides.items():
+            yield f"Each stage of {words}:"
+            yield from (f"  {line}" for line in space._lines())
 
 
 def plan(policy: Policy, checkpoint_bytes: int) -> Plan:
@@ -55,4 +63,9 @@ def plan(policy: Policy, checkpoint_bytes: int) -> Plan:
         checkpoint_bytes,
         {name: count for name, count in most.items() if count is not None},
         tuple(name for name, count in most.items() if count is None),
+        {
+            str(override): plan(rules, checkpoint_bytes)
+            for override, rules in zip(policy.overrides, policy.overridden, strict=True)
+            if override.roles is not None
+        },
     )

@@ -8,26 +8,30 @@ delete the rest.
       warm:   {keep: every, interval: 6h, within: 2d, leaves_when: anchor_verified}
       anchor: {keep: every, interval: 1d, within: 7d, validated: format, leaves_when: age_met}
     gate: {level: restore, receipt_max_age: 7d}
+    overrides:
+      - {workloads: "ablation-*", roles: {hot: {keep: newest, count: 1}}}
 
 A checkpoint may have several roles; what is kept is their union, and more (see `rules.retention`).
+What holds for one stage is `policy.for_stage(workload, stage)`; only what is the whole project's
+(see `rules.policy_overrides`) may be read from the policy itself.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from lastgood.errors import InvalidPolicy, LastgoodError
 from lastgood.rules import policy_sections as sections
-from lastgood.rules import policy_text
 from lastgood.rules.canonical import canonical_json
 from lastgood.rules.document import Node
+from lastgood.rules.policy_overrides import Override, read_overrides
+from lastgood.rules.policy_roles import ANCHOR, Prerequisite, Role, read_roles, roles_json
 from lastgood.rules.policy_sections import (
     CapacityPolicy,
     Forms,
@@ -43,43 +47,17 @@ from lastgood.rules.policy_sections import (
     write_section,
 )
 from lastgood.rules.quantities import duration_text, read_duration
-from lastgood.rules.retention_rules import AnyRule, Best, Every, Newest, Steps
+from lastgood.rules.retention_rules import Every
 
-ANCHOR = "anchor"  # the role whose verified checkpoint lets others leave by `anchor_verified`
-_COUNT_LIMIT = 1_000_000
-
-
-class Prerequisite(StrEnum):
-    """What a role asks for before a checkpoint that it no longer selects may go."""
-
-    NONE = "none"
-    NEWER_RESTORED = "newer_restored"  # a newer checkpoint passed at the gate's level
-    ANCHOR_VERIFIED = "anchor_verified"  # the stage has an anchor and its manifest verifies
-    AGE_MET = "age_met"  # it is older than the role's `within`
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """A named reason to keep checkpoints. `tier` says where such a copy belongs."""
-
-    name: str
-    rule: AnyRule
-    leaves_when: Prerequisite = Prerequisite.NONE
-    tier: str | None = None
-
-    @property
-    def within(self) -> timedelta | None:
-        """How long the role keeps what it selects; None where age plays no part."""
-        return self.rule.within if isinstance(self.rule, Every) else None
-
-    def age_met(self, committed_at: datetime, at: datetime) -> bool:
-        """Whether a checkpoint is older than the role's `within`; true where it has none."""
-        return self.within is None or at - committed_at > self.within
+__all__ = ["ANCHOR", "Override", "Policy", "Prerequisite", "Role"]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A whole policy. Without a role it would keep nothing: InvalidPolicy."""
+    """A whole policy. Without a role it would keep nothing, here or in an override: InvalidPolicy.
+
+    Where it is the answer of `for_stage` it has no overrides, and its digest is not the project's.
+    """
 
     name: str
     roles: tuple[Role, ...]
@@ -94,12 +72,22 @@ class Policy:
     validate: ValidationPolicy = field(default_factory=ValidationPolicy)
     objectives: Objectives = field(default_factory=Objectives)
     leases: LeasePolicy = field(default_factory=LeasePolicy)
+    overrides: tuple[Override, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.roles or all(role.rule.most() == 0 for role in self.roles):
-            raise InvalidPolicy(
-                policy=self.name, where="roles", reason="no role keeps anything; give at least one"
-            )
+        for where, roles in self._all_roles():
+            if all(role.rule.most() == 0 for role in roles):
+                raise InvalidPolicy(
+                    policy=self.name,
+                    where=where,
+                    reason="no role keeps anything; give at least one",
+                )
+
+    def _all_roles(self) -> Iterator[tuple[str, tuple[Role, ...]]]:
+        yield "roles", self.roles
+        for number, override in enumerate(self.overrides):
+            if override.roles is not None:
+                yield f"overrides[{number}].roles", override.roles
 
     @classmethod
     def parse(cls, document: object, *, where: str) -> Policy:
@@ -113,35 +101,47 @@ class Policy:
 
         return _parse(Node(document, "", refusal))
 
+    def for_stage(self, workload: str, stage: str) -> Policy:
+        """The rules that hold for one stage: the first override that matches it, laid over this
+        policy."""
+        for override, rules in zip(self.overrides, self.overridden, strict=True):
+            if override.matches(workload, stage):
+                return rules
+        return self
+
+    def override_for(self, workload: str, stage: str) -> Override | None:
+        """The override that holds for one stage, None where the policy's own rules do."""
+        return next((one for one in self.overrides if one.matches(workload, stage)), None)
+
+    @cached_property
+    def overridden(self) -> tuple[Policy, ...]:
+        """This policy under each of its overrides, in their order."""
+        return tuple(replace(self, overrides=(), **one.changes()) for one in self.overrides)
+
     def role(self, name: str) -> Role | None:
         """The role of this name."""
         return next((role for role in self.roles if role.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
         """The whole document, defaults included: what `parse` reads back as an equal policy."""
+        overrides = [override.to_json() for override in self.overrides]
         return {
             "name": self.name,
             "timezone": self.timezone,
             "lineage": self.lineage,
-            "roles": {role.name: _role_json(role) for role in self.roles},
+            "roles": roles_json(self.roles),
             "forensic_retention": duration_text(self.forensic_retention),
             **{
                 key: write_section(getattr(self, key), forms)
                 for key, (_, forms) in _SECTIONS.items()
             },
+            **({"overrides": overrides} if overrides else {}),
         }
 
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the canonical document, in lower-case hex: the identity of the policy."""
         return hashlib.sha256(canonical_json(self.to_json())).hexdigest()
-
-    def warnings(self) -> tuple[str, ...]:
-        """What an operator must know before this policy is applied."""
-        return policy_text.warnings(self)
-
-    def __str__(self) -> str:
-        return policy_text.sentences(self)
 
 
 _SECTIONS: Mapping[str, tuple[type, Forms]] = {
@@ -157,7 +157,8 @@ _SECTIONS: Mapping[str, tuple[type, Forms]] = {
 
 
 def _parse(root: Node) -> Policy:
-    read = root.fields(("name", "roles"), ("timezone", "lineage", "forensic_retention", *_SECTIONS))
+    optional = ("timezone", "lineage", "forensic_retention", *_SECTIONS, "overrides")
+    read = root.fields(("name", "roles"), optional)
     values: dict[str, Any] = {"name": read_name(read["name"])}
     if "timezone" in read:
         values["timezone"] = _timezone(read["timezone"])
@@ -168,9 +169,20 @@ def _parse(root: Node) -> Policy:
     for key, (kind, forms) in _SECTIONS.items():
         if key in read:
             values[key] = read_section(kind, read[key], forms)
-    policy = Policy(roles=_roles(read["roles"], values.get("timezone", "UTC")), **values)
-    _check_whole(policy, root)
+    policy = Policy(roles=read_roles(read["roles"], values.get("timezone", "UTC")), **values)
+    _check_project_wide(policy, root)
+    _check_rules(policy, root, root)
+    if "overrides" in read:
+        policy = _with_overrides(policy, root, read["overrides"])
     return policy
+
+
+def _with_overrides(policy: Policy, root: Node, node: Node) -> Policy:
+    found = read_overrides(node, policy.timezone, policy.__dict__)
+    whole = replace(policy, overrides=found)
+    for rules, item in zip(whole.overridden, node.items(), strict=True):
+        _check_rules(rules, root, item)
+    return whole
 
 
 def _timezone(node: Node) -> str:
@@ -181,113 +193,47 @@ def _timezone(node: Node) -> str:
         raise node.error(f"{name!r} is not an IANA time zone, as in Europe/Berlin") from None
 
 
-def _roles(node: Node, zone: str) -> tuple[Role, ...]:
-    roles = [_role(name, child, zone) for name, child in node.members()]
-    if not roles:
-        raise node.error("no role keeps anything; give at least one")
-    return tuple(sorted(roles, key=_order))
-
-
-def _order(role: Role) -> tuple[int, timedelta, str]:
-    """As people think of them, and independent of the document's order: hot, warm, anchor, best."""
-    kinds = (Newest, Every, Best, Steps)
-    interval = role.rule.interval if isinstance(role.rule, Every) else timedelta(0)
-    return kinds.index(type(role.rule)), interval, role.name
-
-
-_ROLE_FIELDS = {
-    "newest": (("count",), ()),
-    "every": (("interval",), ("within", "validated")),
-    "best": (("metric", "mode", "count"), ()),
-    "steps": (("every",), ()),
-}
-
-
-def _role(name: str, node: Node, zone: str) -> Role:
-    keep = dict(node.members()).get("keep")
-    if keep is None:
-        raise node.error(f"keep is missing; give one of {', '.join(_ROLE_FIELDS)}")
-    required, optional = _ROLE_FIELDS[keep.one_of(list(_ROLE_FIELDS))]
-    read = node.fields(("keep", *required), (*optional, "tier", "leaves_when"))
-    role = Role(
-        name=read_name(replace(node, value=name)),
-        rule=_rule(str(keep.value), read, zone),
-        leaves_when=_prerequisite(read),
-        tier=read_name(read["tier"]) if "tier" in read else None,
-    )
-    if role.leaves_when is Prerequisite.AGE_MET and getattr(role.rule, "within", None) is None:
-        raise read["leaves_when"].error("age_met needs a role with `within`")
-    return role
-
-
-def _prerequisite(read: dict[str, Node]) -> Prerequisite:
-    if "leaves_when" not in read:
-        return Prerequisite.NONE
-    return Prerequisite(read["leaves_when"].one_of(list(Prerequisite)))
-
-
-def _rule(keep: str, read: dict[str, Node], zone: str) -> AnyRule:
-    match keep:
-        case "newest":
-            return Newest(read["count"].integer(1, _COUNT_LIMIT))
-        case "best":
-            mode: Literal["min", "max"] = (
-                "max" if read["mode"].one_of(("min", "max")) == "max" else "min"
-            )
-            return Best(read["metric"].text(200), mode, read["count"].integer(1, _COUNT_LIMIT))
-        case "steps":
-            return Steps(read["every"].integer(1))
-    return Every(
-        interval=read_duration(read["interval"]),
-        within=read_duration(read["within"]) if "within" in read else None,
-        validated=sections.LEVEL.read(read["validated"]) if "validated" in read else None,
-        zone=zone,
-    )
-
-
-def _role_json(role: Role) -> dict[str, Any]:
-    document: dict[str, Any] = {"leaves_when": role.leaves_when.value}
-    if role.tier is not None:
-        document["tier"] = role.tier
-    match role.rule:
-        case Newest(count):
-            return document | {"keep": "newest", "count": count}
-        case Best(metric, mode, count):
-            return document | {"keep": "best", "metric": metric, "mode": mode, "count": count}
-        case Steps(every):
-            return document | {"keep": "steps", "every": every}
-        case Every(interval, within, validated):
-            spans = {"interval": interval, "within": within}
-            document |= {key: duration_text(span) for key, span in spans.items() if span}
-            return (
-                document | {"keep": "every"} | ({"validated": validated.value} if validated else {})
-            )
-
-
-def _check_whole(policy: Policy, root: Node) -> None:
+def _check_project_wide(policy: Policy, root: Node) -> None:
     """What no section can know alone."""
-
-    def refuse(reason: str, *keys: str) -> LastgoodError:
-        node = root
-        for key in keys:
-            node = node.at(key, None)
-        return node.error(reason)
-
-    leases = policy.leases
+    leases, capacity = policy.leases, policy.capacity
     if leases.grant > min(leases.writer, leases.reader):
-        raise refuse("a grant may not outlast the writer and reader leases", "leases", "grant")
-    if timedelta(days=policy.uploads.lifecycle_days) <= policy.uploads.abort_after:
-        raise refuse("must be longer than uploads.abort_after", "uploads", "lifecycle_days")
-    soft, hard = policy.capacity.soft, policy.capacity.hard
-    if soft.reaches(hard):
-        raise refuse("must be below capacity.hard", "capacity", "soft")
-    for role in policy.roles:
-        if role.leaves_when is Prerequisite.ANCHOR_VERIFIED and not (
-            role.name != ANCHOR and policy.role(ANCHOR)
-        ):
-            raise refuse(
-                f"anchor_verified needs another role named {ANCHOR}",
-                "roles",
-                role.name,
-                "leaves_when",
-            )
+        raise _at(root, "leases", "grant").error(
+            "a grant may not outlast the writer and reader leases"
+        )
+    if capacity.soft.reaches(capacity.hard):
+        raise _at(root, "capacity", "soft").error("must be below capacity.hard")
+
+
+def _check_rules(rules: Policy, root: Node, own: Node) -> None:
+    """The same for the rules of one stage. `own` is the override that they come from, or the whole
+    document; an error names the section where it stands."""
+    uploads = rules.uploads
+    if timedelta(days=uploads.lifecycle_days) <= uploads.abort_after:
+        if own is root:
+            reason = "must be longer than uploads.abort_after"
+            raise _at(root, "uploads", "lifecycle_days").error(reason)
+        reason = "must be shorter than the policy's uploads.lifecycle_days"
+        raise _at(own, "uploads", "abort_after").error(reason)
+    if all(role.rule.most() == 0 or never_selects(role, rules) for role in rules.roles):
+        place = own if _gives(own, "roles") else root
+        raise _at(place, "roles").error(
+            "no role can ever keep anything: each asks for receipts that validate never makes"
+        )
+
+
+def never_selects(role: Role, rules: Policy) -> bool:
+    """Whether a role asks for receipts that these rules never make."""
+    level = role.rule.validated if isinstance(role.rule, Every) else None
+    return level is not None and all(
+        rules.validate.cadence(reached).never for reached in level.at_least
+    )
+
+
+def _gives(node: Node, key: str) -> bool:
+    return isinstance(node.value, dict) and key in node.value
+
+
+def _at(node: Node, *keys: str) -> Node:
+    for key in keys:
+        node = node.at(key, None)
+    return node
