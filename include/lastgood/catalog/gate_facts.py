@@ -19,6 +19,7 @@ from lastgood.catalog import (
     marks,
     projects,
     references,
+    retirements,
     stage_history,
 )
 from lastgood.catalog.copies import Copy, State
@@ -64,7 +65,7 @@ class Evidence:
 def witnesses(tx: Transaction, copy: Copy, policy: Policy) -> list[Copy]:
     """The copies that may have to speak for this one, to be looked up in their stores before: newer
     ones that passed, and the stage's anchor."""
-    now = history.now(tx)
+    now = history.project_now(tx, copy.project)
     stage = _stage(tx, copy, now)
     decision = retention.decide(stage.history, policy, now, stage.facts)
     wanted = {
@@ -81,26 +82,42 @@ def witnesses(tx: Transaction, copy: Copy, policy: Policy) -> list[Copy]:
 
 
 def gather(tx: Transaction, copy: Copy, mark_id: int | None, evidence: Evidence) -> GateFacts:
-    """Every fact about a locked copy, as a candidate of this mark (None: of no mark)."""
-    now = history.now(tx)
+    """Every fact about a locked copy, as a candidate of this mark (None: of no mark).
+
+    They are as of the project's now. Where its history lies ahead of the clock, what keeps a copy
+    for a time keeps it until that time is over by the clock, too.
+    """
+    clock_now = history.now(tx)
+    now = history.project_now(tx, copy.project)
     version = projects.current_policy(tx, copy.project)
     policy = Policy.parse(version.document, where=f"{version.policy} version {version.version}")
-    stage = _stage(tx, copy, now)
-    decision = retention.decide(stage.history, policy, now, stage.facts)
+    stage = _not_retired_early(tx, copy, _stage(tx, copy, now), clock_now)
+    decisions = [
+        retention.decide(stage.history, policy, at, stage.facts)
+        for at in dict.fromkeys((now, clock_now))
+    ]
     marked, candidate = _marked(tx, copy, mark_id, policy, version.digest, now)
-    return _Gathering(tx, copy, now, policy, stage, decision, evidence).facts(marked, candidate)
+    gathering = _Gathering(
+        tx, copy, now, clock_now, policy, stage, decisions[0], decisions[-1], evidence
+    )
+    return gathering.facts(marked, candidate)
 
 
 def _stage(tx: Transaction, copy: Copy, now: datetime) -> StageHistory:
-    """The stage with everything recorded, even if the clock stepped back since."""
-    row = tx.execute(
-        "SELECT last_recorded_at FROM stages WHERE stage_id = %s", (copy.stage_id,)
-    ).fetchone()
-    assert row is not None
-    as_of = max(now, row["last_recorded_at"])
-    found = stage_history.of_stage(tx, copy.project, copy.stage_id, as_of)
+    found = stage_history.of_stage(tx, copy.project, copy.stage_id, now)
     assert found is not None, f"copy {copy.copy_id} exists, so its stage has one"
     return found
+
+
+def _not_retired_early(
+    tx: Transaction, copy: Copy, stage: StageHistory, clock_now: datetime
+) -> StageHistory:
+    """The grace of a retirement must be over by the clock, too."""
+    if stage.retirement is None or retirements.in_effect(
+        tx, copy.project, clock_now, copy.stage_id
+    ):
+        return stage
+    return replace(stage, facts=replace(stage.facts, retired=False), retirement=None)
 
 
 def _passes(item: Candidate, policy: Policy) -> bool:
@@ -134,26 +151,26 @@ def _marked(
         return Fact.of(False, f"mark {mark_id} is not the newest live one"), candidate
     if mark.policy_digest != policy_digest:
         return Fact.of(False, f"mark {mark_id} was made under another policy"), candidate
-    if not timedelta(0) <= now - mark.at <= policy.gate.mark_max_age:
-        how = "too old" if mark.at < now else "ahead of the catalog's clock"
-        return Fact.of(False, f"mark {mark_id} is as of {mark.at.isoformat()}: {how}"), candidate
+    if now - mark.at > policy.gate.mark_max_age:
+        return Fact.of(False, f"mark {mark_id} is as of {mark.at.isoformat()}: too old"), candidate
     if candidate is None:
         return Fact.of(False, f"mark {mark_id} keeps it"), None
     if copy.state is State.PRESENT and mark.at <= copy.state_at:
         return Fact.of(False, f"it was taken back after mark {mark_id}"), candidate
-    return Fact.of(True, f"mark {mark_id} as of {mark.at.isoformat()}: {candidate.reasons}"), (
-        candidate
-    )
+    evidence = f"mark {mark_id} as of {mark.at.isoformat()}: {candidate.reasons}"
+    return Fact.of(True, evidence, mark=mark.digest, policy=policy_digest), candidate
 
 
 @dataclass(frozen=True, slots=True)
 class _Gathering:
     tx: Transaction
     copy: Copy
-    now: datetime
+    now: datetime  # the project's
+    clock_now: datetime
     policy: Policy
     stage: StageHistory
-    decision: StageDecision
+    decision: StageDecision  # as of the project's now
+    by_clock: StageDecision  # as of the clock; the same where history does not lie ahead of it
     evidence: Evidence
 
     def facts(self, marked: Fact, candidate: MarkCandidate | None) -> GateFacts:
@@ -169,13 +186,16 @@ class _Gathering:
             roles_released=self._roles_released(),
             prerequisite_met=self._prerequisite(candidate, newer_passed),
             floor_kept=self._floor_kept(),
-            catalog_current=_fresh(self.evidence.catalog_current, self.evidence.at, self.now),
+            catalog_current=_fresh(
+                self.evidence.catalog_current, self.evidence.at, self.clock_now
+            ),
             clock_sane=self._clock_sane(),
         )
         if self.stage.retirement is None:
             return facts
         # The end of the stage's life lifts what only protects its future; all else still holds.
-        ended = Fact.of(True, str(self.stage.retirement))
+        retirement = str(self.stage.retirement.retirement_id)
+        ended = Fact.of(True, str(self.stage.retirement), retirement=retirement)
         return replace(
             facts,
             newer_passed=ended,
@@ -196,7 +216,7 @@ class _Gathering:
         waiting = clock.unaccepted(self.tx)
         if waiting:
             return Fact.of(False, f"jump {waiting[0].jump_id} waits for an operator's word")
-        return _fresh(self.evidence.clock_sane, self.evidence.at, self.now)
+        return _fresh(self.evidence.clock_sane, self.evidence.at, self.clock_now)
 
     def _newer(self) -> tuple[Fact, Fact]:
         """Of the newer checkpoints with a pass that is fresh enough, the newest one seen in
@@ -217,14 +237,16 @@ class _Gathering:
         if not passed:
             reason = f"no newer present checkpoint has a fresh pass at level {level}"
             return Fact.of(False, reason), Fact.of(False, reason)
-        sightings = [self.evidence.seen(receipt.copy_id, self.now) for _, receipt in passed]
+        sightings = [self.evidence.seen(receipt.copy_id, self.clock_now) for _, receipt in passed]
         best = next((at for at, fact in enumerate(sightings) if fact.truth == "true"), 0)
         item, receipt = passed[best]
         name = f"{item.generation}.{item.sequence}"
         evidence = f"receipt {receipt.receipt} of {name}: {receipt.level} pass at"
+        digests = {"receipt": receipt.receipt, "manifest": receipt.manifest}
+        seen = sightings[best]
         return (
-            Fact.of(True, f"{evidence} {receipt.recorded_at.isoformat()}"),
-            Fact(sightings[best].truth, f"{name}: {sightings[best].evidence}"),
+            Fact.of(True, f"{evidence} {receipt.recorded_at.isoformat()}", **digests),
+            Fact(seen.truth, f"{name}: {seen.evidence}", {"manifest": receipt.manifest}),
         )
 
     def _no_hold(self) -> Fact:
@@ -235,7 +257,7 @@ class _Gathering:
 
     def _roles_released(self) -> Fact:
         position = self.copy.checkpoint.position
-        reasons = self.decision.kept.get(position)
+        reasons = self.decision.kept.get(position) or self.by_clock.kept.get(position)
         if reasons is not None:
             return Fact.of(False, "; ".join(reason.text for reason in reasons))
         leaving = self.decision.candidates.get(position)
@@ -279,15 +301,17 @@ class _Gathering:
         anchor = self.decision.anchor
         if anchor is None:
             return Fact.of(False, "the stage has no verified anchor")
-        seen = [self.evidence.seen(copy_id, self.now) for copy_id, _ in self.stage.copies[anchor]]
+        seen = [
+            self.evidence.seen(copy_id, self.clock_now) for copy_id, _ in self.stage.copies[anchor]
+        ]
         best = next((fact for fact in seen if fact.truth == "true"), seen[0])
         return Fact(best.truth, f"anchor {anchor[0]}.{anchor[1]}: {best.evidence}")
 
     def _age_met(self, role: Role) -> Fact:
         if role.within is None:
             return Fact.of(None, f"role {role.name} has no age")
-        age = self.now - self.copy.committed_at
-        met = role.age_met(self.copy.committed_at, self.now)
+        age = self.clock_now - self.copy.committed_at
+        met = role.age_met(self.copy.committed_at, self.clock_now)
         return Fact.of(met, f"committed {age} ago; {role.name} keeps for {role.within}")
 
 

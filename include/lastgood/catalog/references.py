@@ -19,6 +19,7 @@ class Pass:
 
     receipt: str
     copy_id: int
+    manifest: str
     level: str
     recorded_at: datetime
 
@@ -129,8 +130,10 @@ def passes(
     present, if it was recorded at or after `since`."""
     rows = tx.execute(
         """
-        SELECT DISTINCT ON (r.copy_id) r.receipt, r.copy_id, r.level, r.recorded_at
+        SELECT DISTINCT ON (r.copy_id)
+               r.receipt, r.copy_id, k.manifest, r.level, r.recorded_at
           FROM receipts r JOIN copies c USING (copy_id)
+          JOIN checkpoints k ON k.checkpoint_id = c.checkpoint_id
          WHERE r.project = %s AND r.copy_id = ANY(%s) AND r.level = ANY(%s)
            AND r.verdict = 'pass' AND r.recorded_at >= %s AND c.state = 'present'
          ORDER BY r.copy_id, r.number DESC

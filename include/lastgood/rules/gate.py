@@ -9,7 +9,7 @@ line, the API and the tombstone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -31,18 +31,21 @@ class Truth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One condition, and what was seen: `receipt 5c1e… of 3.17 passed 02:14 ago`."""
+    """One condition, and what was seen: `receipt 5c1e… of 3.17 passed 02:14 ago`. `digests` name
+    the records that say so: a receipt, a manifest, a mark."""
 
     truth: Truth
     evidence: str
+    digests: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def of(cls, value: bool | None, evidence: str) -> Fact:
+    def of(cls, value: bool | None, evidence: str, **digests: str) -> Fact:
         """The fact that is `value`; None is unknown."""
-        return cls(Truth.of(value), evidence)
+        return cls(Truth.of(value), evidence, digests)
 
-    def to_json(self) -> dict[str, str]:
-        return {"truth": self.truth.value, "evidence": self.evidence}
+    def to_json(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"truth": self.truth.value, "evidence": self.evidence}
+        return said | ({"digests": dict(self.digests)} if self.digests else {})
 
 
 UNKNOWN = Fact(Truth.UNKNOWN, "nobody looked")
@@ -73,14 +76,15 @@ class GateFacts:
         for field in fields(self):
             yield field.name, getattr(self, field.name)
 
-    def to_json(self) -> dict[str, dict[str, str]]:
+    def to_json(self) -> dict[str, dict[str, Any]]:
         return {name: fact.to_json() for name, fact in self.items()}
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Mapping[str, str]]) -> GateFacts:
+    def from_json(cls, document: Mapping[str, Mapping[str, Any]]) -> GateFacts:
         """Read what `to_json` wrote, as a tombstone keeps it."""
         facts = {
-            name: Fact(Truth(fact["truth"]), fact["evidence"]) for name, fact in document.items()
+            name: Fact(Truth(fact["truth"]), fact["evidence"], fact.get("digests", {}))
+            for name, fact in document.items()
         }
         return cls(**facts)
 
