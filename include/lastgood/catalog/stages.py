@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lastgood.catalog import history, locks
@@ -56,6 +57,12 @@ def get(tx: Transaction, project: str, stage_id: int) -> Stage:
     if row is None:
         raise NotFound(what="stage", name=str(stage_id))
     return Stage(**row)
+
+
+def names(tx: Transaction, project: str) -> Mapping[int, StageId]:
+    """The name of every stage of a project, by its id."""
+    rows = tx.execute("SELECT stage_id, workload, stage FROM stages WHERE project = %s", (project,))
+    return {row["stage_id"]: StageId.of(project, row["workload"], row["stage"]) for row in rows}
 
 
 def locked(tx: Transaction, project: str, stage_id: int) -> Stage:

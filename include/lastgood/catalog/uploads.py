@@ -19,6 +19,8 @@ class Incomplete:
 
     attempt_id: UUID
     stage_id: int
+    workload: str
+    stage: str
     workload_class: str
     state: str
     store: str
@@ -35,8 +37,8 @@ class Incomplete:
 
 
 _SELECT = """
-    SELECT a.attempt_id, a.stage_id, s.class AS workload_class, a.state, a.store, a.prefix,
-           a.declared_bytes, a.recorded_at, a.state_at, a.lease_expires_at, a.grant_expires_at
+    SELECT a.attempt_id, a.stage_id, s.workload, s.stage, s.class AS workload_class, a.state,
+           a.store, a.prefix, a.declared_bytes, a.recorded_at, a.state_at, a.lease_expires_at, a.grant_expires_at
       FROM attempts a JOIN stages s ON s.stage_id = a.stage_id
 """
 

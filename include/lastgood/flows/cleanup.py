@@ -133,14 +133,16 @@ def _waits_for(
         return f"its writer lease lasts until {each.lease_expires_at.isoformat()}"
     if each.grant_expires_at > now:
         return f"its upload grant lasts until {each.grant_expires_at.isoformat()}"
-    threshold = policy.uploads.threshold(measured.get(each.workload_class))
+    rules = policy.for_stage(each.workload, each.stage)
+    threshold = rules.uploads.threshold(measured.get(each.workload_class))
     if now - each.recorded_at < threshold:
         return f"it is younger than {threshold}"
     return None
 
 
 def _evidence_is_old(each: Incomplete, policy: Policy, now: datetime) -> bool:
-    return now - each.state_at >= policy.forensic_retention and each.quiet_since() <= now
+    rules = policy.for_stage(each.workload, each.stage)
+    return now - each.state_at >= rules.forensic_retention and each.quiet_since() <= now
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from lastgood.catalog.receipts import Receipt, Validation
 from lastgood.catalog.stages import Stage
 from lastgood.flows.findings import Finding
 from lastgood.flows.levels import Ladder, Subject
-from lastgood.flows.policies import policy_of
+from lastgood.flows.policies import rules_of
 from lastgood.flows.reading import reading
 from lastgood.rules.retention_rules import Level
 from lastgood.stores.open import Stores
@@ -42,7 +42,7 @@ def examine(
     with reading(catalog, project, copy_id, reader="validator") as copy:
         with catalog.transaction() as tx:
             started_at = history.now(tx)
-            policy = policy_of(tx, project).validate
+            policy = rules_of(tx, project, copy.stage_id).validate
             subject = Subject(
                 copy,
                 checkpoints.manifest_body(tx, project, copy.manifest),

@@ -14,7 +14,7 @@ from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence, Sighting
 from lastgood.flows import control_keys, sane_clock
-from lastgood.flows.policies import policy_of
+from lastgood.flows.policies import rules_of
 from lastgood.rules import canonical, layout
 from lastgood.rules.gate import Fact, Verdict, judge
 from lastgood.stores.base import Key, KeyMissing, StoreError
@@ -58,7 +58,8 @@ class Lookout:
         """Evidence that can speak for a copy of the project."""
         evidence = self._general()
         with self._catalog.transaction() as tx:
-            witnesses = gate_facts.witnesses(tx, copy, policy_of(tx, self._project))
+            rules = rules_of(tx, self._project, copy.stage_id)
+            witnesses = gate_facts.witnesses(tx, copy, rules)
         sightings = dict(evidence.sightings)
         for witness in witnesses:
             if witness.copy_id not in sightings:

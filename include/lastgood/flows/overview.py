@@ -79,7 +79,7 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
             *_clock_alerts(tx),
             *(alert for one in found for alert in _store_alerts(one, now)),
             *_stage_alerts(tx, stages),
-            *(alert for one in recovered for alert in _recovery_alerts(tx, one)),
+            *(alert for one in recovered for alert in _recovery_alerts(tx, one, stages)),
             *_disk_alerts(tx),
         ]
     refusals = _guard_alerts(catalog, stores, project)
@@ -190,19 +190,29 @@ def _stage_alerts(tx: Transaction, stages: Sequence[StageView]) -> Iterator[str]
         if (age.project, age.workload, age.stage) not in known:
             continue
         policy = _policy(tx, age.project)
-        if policy is not None and age.seconds > policy.objectives.rpo.total_seconds():
+        if policy is None:
+            continue
+        rpo = policy.for_stage(age.workload, age.stage).objectives.rpo
+        if age.seconds > rpo.total_seconds():
             yield (
                 f"{age.project}/{age.workload}/{age.stage}: {lasting(age.seconds)} since its last"
-                f" commit, above the objective of {lasting(policy.objectives.rpo)}"
+                f" commit, above the objective of {lasting(rpo)}"
             )
 
 
-def _recovery_alerts(tx: Transaction, one: Recovery) -> Iterator[str]:
-    """What was measured against the policy's objectives."""
+def _recovery_alerts(tx: Transaction, one: Recovery, stages: Sequence[StageView]) -> Iterator[str]:
+    """What was measured of a class against the objectives of the policy: the strictest ones that
+    any of its stages has."""
     policy = _policy(tx, one.project)
     if policy is None:
         return
-    rto, rpo = policy.objectives.rto, policy.objectives.rpo
+    aims = [
+        policy.for_stage(stage.workload, stage.stage).objectives
+        for stage in stages
+        if (stage.project, stage.workload_class) == (one.project, one.workload_class)
+    ]
+    rto = min((aim.rto for aim in aims), default=policy.objectives.rto)
+    rpo = min((aim.rpo for aim in aims), default=policy.objectives.rpo)
     where = f"{one.project}, class {one.workload_class}"
     if one.restores is not None and one.restores.p95 > rto.total_seconds():
         took = lasting(one.restores.p95)

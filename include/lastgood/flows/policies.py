@@ -1,36 +1,19 @@
-"""The policy in force, parsed. A policy is known by its digest, so each is parsed once."""
+"""The policy in force: whole for what is decided for a project, and as it holds for one stage."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
-
-from lastgood.catalog import projects
+from lastgood.catalog import policies, projects, stages
 from lastgood.catalog.db import Transaction
 from lastgood.rules.policy import Policy
 
 
 def policy_of(tx: Transaction, project: str) -> Policy:
-    """The policy in force for a project now. Raises CatalogSetup if there is none."""
-    version = projects.current_policy(tx, project)
-    return _parsed(_ByDigest(version.digest, version.document), version.policy)
+    """The policy in force for a project now: for capacity, leases, retirement, a whole sweep. What
+    may differ by stage is read from its `for_stage`. Raises CatalogSetup if there is none."""
+    return policies.parsed(projects.current_policy(tx, project))
 
 
-class _ByDigest:
-    """A document that is equal to another with the same digest."""
-
-    def __init__(self, digest: str, document: Mapping[str, Any]) -> None:
-        self.digest = digest
-        self.document = document
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByDigest) and other.digest == self.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-
-@lru_cache(maxsize=64)
-def _parsed(document: _ByDigest, name: str) -> Policy:
-    return Policy.parse(document.document, where=name)
+def rules_of(tx: Transaction, project: str, stage_id: int) -> Policy:
+    """The rules in force for one stage now. Raises CatalogSetup, and NotFound for no such stage."""
+    stage = stages.get(tx, project, stage_id)
+    return policy_of(tx, project).for_stage(stage.workload, stage.stage)

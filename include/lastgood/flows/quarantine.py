@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lastgood import errors
 from lastgood.catalog import copies, locks, projects
@@ -19,6 +19,7 @@ from lastgood.flows import control_keys
 from lastgood.flows.policies import policy_of
 from lastgood.rules.layout import manifest_key, marker_key, object_key
 from lastgood.rules.names import CheckpointId
+from lastgood.rules.policy import Policy
 from lastgood.stores.base import Key, Prefix, StoredObject, StoreError
 from lastgood.stores.open import Stores
 
@@ -44,7 +45,12 @@ def listed(catalog: Catalog, project: str) -> list[Quarantined]:
     with catalog.transaction() as tx:
         policy = policy_of(tx, project)
         found = copies.in_state(tx, project, State.QUARANTINED)
-    return [Quarantined(copy, copy.state_at + policy.quarantine.grace) for copy in found]
+    return [Quarantined(copy, copy.state_at + _grace(policy, copy)) for copy in found]
+
+
+def _grace(policy: Policy, copy: Copy) -> timedelta:
+    name = copy.checkpoint
+    return policy.for_stage(name.workload, name.stage).quarantine.grace
 
 
 def undo(

@@ -66,6 +66,7 @@ def due_levels(
         present = validations.present(tx, project)
         hurry = _above_soft(tx, project, policy)
         requested = validations.requested(tx, project, now - _REQUEST_STANDS)
+        named = stages.names(tx, project)
     found: dict[int, list[Level]] = {}
     contracts = {copy.copy_id: copy.contract for seen in present.values() for copy in seen}
     for copy_id, level in requested:
@@ -73,8 +74,9 @@ def due_levels(
             found.setdefault(copy_id, []).append(level)
     for stage_id, seen in present.items():
         is_blocked = stage_id in blocked
+        rules = policy.for_stage(named[stage_id].workload, named[stage_id].stage)
         for copy_id, level in _due_of_stage(
-            seen, policy, ladder, now, blocked=is_blocked, hurry=hurry or is_blocked
+            seen, rules, ladder, now, blocked=is_blocked, hurry=hurry or is_blocked
         ):
             levels = found.setdefault(copy_id, [])
             if level not in levels:
@@ -84,7 +86,7 @@ def due_levels(
 
 def _due_of_stage(
     seen: Sequence[PresentCopy],
-    policy: Policy,
+    rules: Policy,
     ladder: Ladder,
     now: datetime,
     *,
@@ -98,9 +100,9 @@ def _due_of_stage(
         [ladder.seen(copy) for copy in seen if copy.failed is is_failed]
         for is_failed in (False, True)
     )
-    for item in cadence.due(sound, policy, ladder.versions, now, hurry=hurry):
+    for item in cadence.due(sound, rules, ladder.versions, now, hurry=hurry):
         yield ids[item.position], item.level
-    for item in cadence.due(failed, policy, ladder.versions, now):
+    for item in cadence.due(failed, rules, ladder.versions, now):
         if item.why is Why.VALIDATOR_CHANGED and _failed_at(item, failed):
             yield ids[item.position], item.level
 

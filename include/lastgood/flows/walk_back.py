@@ -12,7 +12,7 @@ from lastgood.catalog.receipts import Receipt
 from lastgood.flows.establish import establish
 from lastgood.flows.examination import examine
 from lastgood.flows.levels import Ladder
-from lastgood.flows.policies import policy_of
+from lastgood.flows.policies import rules_of
 from lastgood.rules.retention_rules import Level
 from lastgood.stores.open import Stores
 
@@ -60,7 +60,8 @@ def _climb(
 ) -> Receipt:
     """The receipt at the highest level, or the first that is no pass."""
     with catalog.transaction() as tx:
-        gate = policy_of(tx, project).gate.level
+        copy = copies.get(tx, project, copy_id)
+        gate = rules_of(tx, project, copy.stage_id).gate.level
         contract = validations.contract_of(tx, project, copy_id)
     levels = [level for level in Level if gate in level.at_least]
     assert levels, "every level is at least as strong as the weakest"
