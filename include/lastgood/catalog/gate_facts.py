@@ -17,6 +17,7 @@ from lastgood.catalog import (
     history,
     holds,
     marks,
+    policies,
     projects,
     references,
     retirements,
@@ -64,7 +65,7 @@ class Evidence:
 
 def witnesses(tx: Transaction, copy: Copy, policy: Policy) -> list[Copy]:
     """The copies that may have to speak for this one, to be looked up in their stores before: newer
-    ones that passed, and the stage's anchor."""
+    ones that passed, and the stage's anchor. `policy` has the rules of its stage."""
     now = history.project_now(tx, copy.project)
     stage = _stage(tx, copy, now)
     decision = retention.decide(stage.history, policy, now, stage.facts)
@@ -90,7 +91,7 @@ def gather(tx: Transaction, copy: Copy, mark_id: int | None, evidence: Evidence)
     clock_now = history.now(tx)
     now = history.project_now(tx, copy.project)
     version = projects.current_policy(tx, copy.project)
-    policy = Policy.parse(version.document, where=f"{version.policy} version {version.version}")
+    policy = policies.parsed(version).for_stage(copy.checkpoint.workload, copy.checkpoint.stage)
     stage = _not_retired_early(tx, copy, _stage(tx, copy, now), clock_now)
     decisions = [
         retention.decide(stage.history, policy, at, stage.facts)
@@ -186,9 +187,7 @@ class _Gathering:
             roles_released=self._roles_released(),
             prerequisite_met=self._prerequisite(candidate, newer_passed),
             floor_kept=self._floor_kept(),
-            catalog_current=_fresh(
-                self.evidence.catalog_current, self.evidence.at, self.clock_now
-            ),
+            catalog_current=_fresh(self.evidence.catalog_current, self.evidence.at, self.clock_now),
             clock_sane=self._clock_sane(),
         )
         if self.stage.retirement is None:

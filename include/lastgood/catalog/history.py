@@ -61,8 +61,49 @@ def record(
 
 
 def now(tx: Transaction) -> datetime:
-    """The catalog's clock, this instant."""
+    """The catalog's clock, this instant: by it, and never sooner, runs out what protects for a time
+    (a lease, a grace, a hold's `expires_at`)."""
     row = tx.execute("SELECT catalog_clock() AS now").fetchone()
     assert row is not None
     instant: datetime = row["now"]
+    return instant
+
+
+# What a project's history has at its end, whichever table it lies in.
+_LAST_RECORDED = """(
+    SELECT max(at) FROM (
+        SELECT last_mark_at AS at FROM projects WHERE project = %(project)s
+        UNION ALL SELECT max(last_recorded_at) FROM stages WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM holds WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM hold_releases WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM retirements WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM retirement_approvals WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM retirement_undos WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM policy_versions WHERE project = %(project)s
+    ) AS recorded)"""
+
+
+def project_now(tx: Transaction, project: str) -> datetime:
+    """The project's now: the catalog's clock, but never before anything recorded of the project.
+
+    What is decided over a project is decided as of this instant, so that a decision knows all of
+    its history, although the clock may have stepped back behind it.
+    """
+    row = tx.execute(
+        f"SELECT greatest(catalog_clock(), {_LAST_RECORDED}) AS now", {"project": project}
+    ).fetchone()
+    assert row is not None
+    instant: datetime = row["now"]
+    return instant
+
+
+def next_instant(tx: Transaction, project: str) -> datetime:
+    """When to record what is about the project and not one stage's alone: later than everything
+    recorded of it. With the project's lock held exclusively nothing can come between."""
+    row = tx.execute(
+        f"SELECT greatest(catalog_clock(), {_LAST_RECORDED} + interval '1 microsecond') AS next",
+        {"project": project},
+    ).fetchone()
+    assert row is not None
+    instant: datetime = row["next"]
     return instant

@@ -124,7 +124,7 @@ def record(tx: Transaction, project: str, hold: NewHold) -> UUID:
         INSERT INTO holds (hold_id, project, kind, owner, reason, selector, expires_at, placed_by,
                            recorded_at)
         SELECT %(hold_id)s, project, %(kind)s, %(owner)s, %(reason)s, %(selector)s, %(expires_at)s,
-               %(placed_by)s, greatest(catalog_clock(), last_mark_at + interval '1 microsecond')
+               %(placed_by)s, %(recorded_at)s
           FROM projects WHERE project = %(project)s
         RETURNING hold_id
         """,
@@ -137,6 +137,7 @@ def record(tx: Transaction, project: str, hold: NewHold) -> UUID:
             "selector": None if hold.selector is None else Jsonb(hold.selector.to_json()),
             "expires_at": hold.expires_at,
             "placed_by": hold.placed_by,
+            "recorded_at": history.next_instant(tx, project),
         },
     ).fetchone()
     if row is None:
@@ -217,19 +218,15 @@ def release(
         for stage_id in stages_of(tx, hold.project, hold.hold_id)
     ]
     tx.execute(
-        """
-        INSERT INTO hold_releases (hold_id, project, released_by, because, recorded_at)
-        SELECT %(hold_id)s, project, %(released_by)s, %(because)s,
-               greatest(catalog_clock(), last_mark_at + interval '1 microsecond', %(latest)s)
-          FROM projects WHERE project = %(project)s
-        """,
-        {
-            "hold_id": hold.hold_id,
-            "project": hold.project,
-            "released_by": released_by,
-            "because": because,
-            "latest": max((event.recorded_at for event in events), default=None),
-        },
+        "INSERT INTO hold_releases (hold_id, project, released_by, because, recorded_at)"
+        " VALUES (%s, %s, %s, %s, %s)",
+        (
+            hold.hold_id,
+            hold.project,
+            released_by,
+            because,
+            history.next_instant(tx, hold.project),
+        ),
     )
     return events
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from psycopg.types.json import Jsonb
 
 from lastgood import errors
-from lastgood.catalog import locks
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Transaction
 
 Kind = Literal["live", "replay", "simulated"]
@@ -81,23 +81,8 @@ def choose_instant(tx: Transaction, project: str) -> datetime:
     own, and short."""
     locks.project_exclusive(tx, project)
     row = tx.execute(
-        """
-        WITH recorded AS (
-          SELECT max(last_recorded_at) AS at FROM stages WHERE project = %(project)s
-          UNION ALL SELECT max(recorded_at) FROM holds WHERE project = %(project)s
-          UNION ALL SELECT max(recorded_at) FROM hold_releases WHERE project = %(project)s
-          UNION ALL SELECT max(recorded_at) FROM retirements WHERE project = %(project)s
-          UNION ALL SELECT max(recorded_at) FROM retirement_approvals WHERE project = %(project)s
-          UNION ALL SELECT max(recorded_at) FROM retirement_undos WHERE project = %(project)s
-          UNION ALL SELECT max(effective_from) FROM policy_versions WHERE project = %(project)s
-        )
-        UPDATE projects
-           SET last_mark_at = greatest(catalog_clock(), last_mark_at + interval '1 microsecond',
-                                       (SELECT max(at) FROM recorded) + interval '1 microsecond')
-         WHERE project = %(project)s
-        RETURNING last_mark_at
-        """,
-        {"project": project},
+        "UPDATE projects SET last_mark_at = %s WHERE project = %s RETURNING last_mark_at",
+        (history.next_instant(tx, project), project),
     ).fetchone()
     if row is None:
         raise errors.NotFound(what="project", name=project)
@@ -112,10 +97,10 @@ def close_past(tx: Transaction, project: str, at: datetime) -> None:
     row = tx.execute(
         """
         UPDATE projects SET last_mark_at = greatest(last_mark_at, %(at)s)
-         WHERE project = %(project)s AND %(at)s <= greatest(catalog_clock(), last_mark_at)
+         WHERE project = %(project)s AND %(at)s <= %(now)s
         RETURNING last_mark_at
         """,
-        {"project": project, "at": at},
+        {"project": project, "at": at, "now": history.project_now(tx, project)},
     ).fetchone()
     if row is None:
         raise errors.InvalidInput(

@@ -9,6 +9,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
 from lastgood.errors import CatalogSetup, NotFound
 
@@ -163,7 +164,7 @@ def put(tx: Transaction, project: Project) -> None:
 
 
 def current_policy(tx: Transaction, project: str, at: datetime | None = None) -> PolicyVersion:
-    """The policy in force at `at` (UTC; None: now by the catalog's clock): of all versions recorded
+    """The policy in force at `at` (UTC; None: the project's now): of all versions recorded
     for the project, whatever their names, the last to take effect. Raises NotFound for an unknown
     project, CatalogSetup if none."""
     row = tx.execute(
@@ -171,11 +172,11 @@ def current_policy(tx: Transaction, project: str, at: datetime | None = None) ->
         SELECT project, policy, version, digest, document, effective_from, recorded_at, recorded_by
           FROM policy_versions
          WHERE project = %(project)s
-           AND effective_from <= coalesce(%(at)s::timestamptz, catalog_clock())
+           AND effective_from <= %(at)s
          ORDER BY effective_from DESC, recorded_at DESC, policy, version DESC
          LIMIT 1
         """,
-        {"project": project, "at": at},
+        {"project": project, "at": at or history.project_now(tx, project)},
     ).fetchone()
     if row is None:
         get(tx, project)
@@ -207,26 +208,20 @@ def promote_policy(
     recorded_by: str,
 ) -> PolicyVersion | None:
     """Put a policy in force from now on, unless it is the one in force already (None). The caller
-    has locked the project exclusively. It takes effect after every instant that marks have judged.
+    has locked the project exclusively. It takes effect after everything recorded of the project.
     """
     versions = policy_versions(tx, project)
     if versions and (versions[0].policy, versions[0].digest) == (policy, digest):
         return None
     row = tx.execute(
         """
-        WITH moment AS (
-          SELECT greatest(catalog_clock(), p.last_mark_at + interval '1 microsecond',
-                          (SELECT max(v.effective_from) + interval '1 microsecond'
-                             FROM policy_versions AS v WHERE v.project = p.project)) AS at
-            FROM projects AS p WHERE p.project = %(project)s
-        )
         INSERT INTO policy_versions (project, policy, version, digest, document,
                                      effective_from, recorded_at, recorded_by)
-        SELECT %(project)s, %(policy)s,
+        SELECT project, %(policy)s,
                1 + coalesce((SELECT max(version) FROM policy_versions
                               WHERE project = %(project)s AND policy = %(policy)s), 0),
-               %(digest)s, %(document)s, at, at, %(recorded_by)s
-          FROM moment
+               %(digest)s, %(document)s, %(at)s, %(at)s, %(recorded_by)s
+          FROM projects WHERE project = %(project)s
         RETURNING project, policy, version, digest, document,
                   effective_from, recorded_at, recorded_by
         """,
@@ -235,6 +230,7 @@ def promote_policy(
             "policy": policy,
             "digest": digest,
             "document": Jsonb(dict(document)),
+            "at": history.next_instant(tx, project),
             "recorded_by": recorded_by,
         },
     ).fetchone()

@@ -84,9 +84,6 @@ _SELECT = f"""
 _HAS_STAGE = """((r.workload IS NULL OR r.workload = s.workload)
                AND (r.stage IS NULL OR r.stage = s.stage))"""
 _DECIDED = "coalesce(a.recorded_at, CASE WHEN NOT r.approve THEN r.recorded_at END)"
-# Later than everything that a mark has judged, and than the events of the same change.
-_RECORDED_AT = """greatest(catalog_clock(), last_mark_at + interval '1 microsecond',
-                        %(latest)s::timestamptz)"""
 
 
 def stages_in(tx: Transaction, scope: Scope) -> list[int]:
@@ -117,14 +114,13 @@ def record(
     """Append a retirement. The caller holds the project's lock exclusively and these stages'."""
     retirement_id = uuid4()
     facts = {"retirement_id": str(retirement_id), "scope": str(scope), "reason": reason}
-    latest = _tell(tx, stage_ids, "retirement-asked", asked_by, facts)
+    _tell(tx, stage_ids, "retirement-asked", asked_by, facts)
     tx.execute(
-        f"""
+        """
         INSERT INTO retirements (retirement_id, project, workload, stage, reason, grace_seconds,
                                  approve, asked_by, recorded_at)
-        SELECT %(id)s, project, %(workload)s, %(stage)s, %(reason)s, %(grace)s, %(approve)s,
-               %(by)s, {_RECORDED_AT}
-          FROM projects WHERE project = %(project)s
+        VALUES (%(id)s, %(project)s, %(workload)s, %(stage)s, %(reason)s, %(grace)s, %(approve)s,
+                %(by)s, %(at)s)
         """,
         {
             "id": retirement_id,
@@ -135,7 +131,7 @@ def record(
             "grace": grace.total_seconds(),
             "approve": approve,
             "by": asked_by,
-            "latest": latest,
+            "at": history.next_instant(tx, scope.project),
         },
     )
     return get(tx, scope.project, retirement_id)
@@ -144,18 +140,16 @@ def record(
 def approve(tx: Transaction, retirement: Retirement, stage_ids: Sequence[int], *, by: str) -> None:
     """Append the approval. Locks as for `record`."""
     facts = {"retirement_id": str(retirement.retirement_id)}
-    latest = _tell(tx, stage_ids, "retirement-approved", by, facts)
+    _tell(tx, stage_ids, "retirement-approved", by, facts)
     tx.execute(
-        f"""
-        INSERT INTO retirement_approvals (retirement_id, project, approved_by, recorded_at)
-        SELECT %(id)s, project, %(by)s, {_RECORDED_AT} FROM projects WHERE project = %(project)s
-        """,
-        {
-            "id": retirement.retirement_id,
-            "project": retirement.project,
-            "by": by,
-            "latest": latest,
-        },
+        "INSERT INTO retirement_approvals (retirement_id, project, approved_by, recorded_at)"
+        " VALUES (%s, %s, %s, %s)",
+        (
+            retirement.retirement_id,
+            retirement.project,
+            by,
+            history.next_instant(tx, retirement.project),
+        ),
     )
 
 
@@ -164,20 +158,17 @@ def undo(
 ) -> None:
     """Append the undo. Locks as for `record`."""
     facts = {"retirement_id": str(retirement.retirement_id), "because": because}
-    latest = _tell(tx, stage_ids, "retirement-undone", by, facts)
+    _tell(tx, stage_ids, "retirement-undone", by, facts)
     tx.execute(
-        f"""
-        INSERT INTO retirement_undos (retirement_id, project, undone_by, because, recorded_at)
-        SELECT %(id)s, project, %(by)s, %(because)s, {_RECORDED_AT}
-          FROM projects WHERE project = %(project)s
-        """,
-        {
-            "id": retirement.retirement_id,
-            "project": retirement.project,
-            "by": by,
-            "because": because,
-            "latest": latest,
-        },
+        "INSERT INTO retirement_undos (retirement_id, project, undone_by, because, recorded_at)"
+        " VALUES (%s, %s, %s, %s, %s)",
+        (
+            retirement.retirement_id,
+            retirement.project,
+            by,
+            because,
+            history.next_instant(tx, retirement.project),
+        ),
     )
 
 
@@ -250,9 +241,7 @@ def in_effect(
 
 def _tell(
     tx: Transaction, stage_ids: Sequence[int], kind: str, actor: str, facts: Mapping[str, object]
-) -> datetime | None:
-    """One event for each stage; answers the instant of the last."""
-    events = [
-        history.record(tx, stage_id, kind, actor=actor, facts=facts) for stage_id in stage_ids
-    ]
-    return max((event.recorded_at for event in events), default=None)
+) -> None:
+    """One event for each stage."""
+    for stage_id in stage_ids:
+        history.record(tx, stage_id, kind, actor=actor, facts=facts)

@@ -41,8 +41,9 @@ def preview(catalog: Catalog, project: str, hold_id: UUID) -> list[Leaving]:
 
 def _leaving(tx: Transaction, project: str, hold_id: UUID) -> Iterator[Leaving]:
     policy = policy_of(tx, project)
-    now = history.now(tx)
+    now = history.project_now(tx, project)
     for stage in stage_history.of_project(tx, project, now):
+        rules = policy.for_stage(stage.stage.workload, stage.stage.stage)
         held = {
             position: [one for one in names if one != str(hold_id)]
             for position, names in stage.facts.holds.items()
@@ -50,9 +51,9 @@ def _leaving(tx: Transaction, project: str, hold_id: UUID) -> Iterator[Leaving]:
         free = replace(
             stage, facts=replace(stage.facts, holds={at: by for at, by in held.items() if by})
         )
-        before = retention.decide(stage.history, policy, now, stage.facts).candidates
-        at_once = retention.decide(free.history, policy, now, free.facts).candidates
-        for position, leaving in _validated(free, policy, now).candidates.items():
+        before = retention.decide(stage.history, rules, now, stage.facts).candidates
+        at_once = retention.decide(free.history, rules, now, free.facts).candidates
+        for position, leaving in _validated(free, rules, now).candidates.items():
             if position in before:
                 continue
             yield Leaving(
@@ -63,9 +64,9 @@ def _leaving(tx: Transaction, project: str, hold_id: UUID) -> Iterator[Leaving]:
             )
 
 
-def _validated(stage: StageHistory, policy: Policy, now: datetime) -> StageDecision:
+def _validated(stage: StageHistory, rules: Policy, now: datetime) -> StageDecision:
     passed = [_passed(one) for one in stage.history]
-    return retention.decide(passed, policy, now, stage.facts)
+    return retention.decide(passed, rules, now, stage.facts)
 
 
 def _passed(one: Candidate) -> Candidate:

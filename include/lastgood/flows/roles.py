@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from lastgood.catalog import history, stage_history
 from lastgood.catalog.db import Catalog
-from lastgood.flows.policies import policy_of
+from lastgood.flows.policies import rules_of
 from lastgood.rules import retention
 
 Position = tuple[int, int]
@@ -16,8 +16,8 @@ def of_stage(catalog: Catalog, project: str, stage_id: int) -> Mapping[Position,
     """What keeps each checkpoint, as `hot` or `hold 5f1c…`; `leaves: hot` for one that nothing
     keeps. Raises CatalogSetup for a project without a policy."""
     with catalog.transaction() as tx:
-        now = history.now(tx)
-        policy = policy_of(tx, project)
+        now = history.project_now(tx, project)
+        policy = rules_of(tx, project, stage_id)
         stage = stage_history.of_stage(tx, project, stage_id, now)
     if stage is None:
         return {}

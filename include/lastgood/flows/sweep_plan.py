@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from lastgood import errors
@@ -135,7 +136,7 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         present = copies.in_state(tx, project, State.PRESENT)
         hidden = copies.in_state(tx, project, State.QUARANTINED)
         deleting = copies.in_state(tx, project, State.DELETING)
-        due = history.now(tx) - policy.quarantine.grace
+        now = history.now(tx)
         approved = (
             approvals.approved(tx, project, mark.mark_id, version.digest)
             if mark is not None
@@ -143,7 +144,11 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         )
     sweepable = mark is not None
     taking = [copy for copy in present if copy.copy_id in candidates]
-    going = [copy for copy in hidden if copy.copy_id in candidates and copy.state_at <= due]
+    going = [
+        copy
+        for copy in hidden
+        if copy.copy_id in candidates and copy.state_at <= now - _grace(policy, copy)
+    ]
     return Plan(
         project=project,
         mark_id=mark.mark_id if mark else None,
@@ -157,6 +162,11 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
     )
 
 
+def _grace(policy: Policy, copy: Copy) -> timedelta:
+    name = copy.checkpoint
+    return policy.for_stage(name.workload, name.stage).quarantine.grace
+
+
 def unfinished(catalog: Catalog, project: str) -> Plan:
     """The deletions under way alone: they are finished whatever the marks say."""
     with catalog.transaction() as tx:
@@ -166,7 +176,7 @@ def unfinished(catalog: Catalog, project: str) -> Plan:
 
 def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, policy: Policy) -> None:
     newest = marks.newest(tx, mark.project)
-    age = history.now(tx) - mark.at
+    age = history.project_now(tx, mark.project) - mark.at
     reason = None
     if mark.kind != "live":
         reason = f"it is a {mark.kind} one, and only a live mark may delete"

@@ -8,13 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lastgood.catalog import copies, history, marks, projects, receipts, stage_history, tombstones
+from lastgood.catalog import (
+    copies,
+    history,
+    marks,
+    policies,
+    projects,
+    receipts,
+    stage_history,
+    tombstones,
+)
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.receipts import Receipt
 from lastgood.catalog.tombstones import Tombstone
 from lastgood.flows.gate import Lookout, judge_copy
-from lastgood.flows.policies import policy_of
 from lastgood.rules import retention
 from lastgood.rules.decision import Leaving, Reason
 from lastgood.rules.gate import Verdict
@@ -45,12 +53,14 @@ class Why:
     kept: tuple[Reason, ...]
     leaving: Leaving | None
     copies: tuple[CopyWhy, ...]
+    override: str | None = None  # of the policy, that holds for the stage
 
     def to_json(self) -> dict[str, Any]:
         return {
             "checkpoint": str(self.checkpoint),
             "policy": self.policy,
             "policy_digest": self.policy_digest,
+            "override": self.override,
             "mark": self.mark_id,
             "kept": [reason.to_json() for reason in self.kept],
             "leaving": _leaving_json(self.leaving),
@@ -69,7 +79,10 @@ def why(catalog: Catalog, stores: Stores, checkpoint: CheckpointId) -> Why:
     told = tuple(_explain(catalog, lookout, copy, mark_id) for copy in found)
     with catalog.transaction() as tx:
         version = projects.current_policy(tx, project)
-        kept, leaving = _retention(tx, found[0], policy_of(tx, project))
+        policy = policies.parsed(version)
+        override = policy.override_for(checkpoint.workload, checkpoint.stage)
+        rules = policy.for_stage(checkpoint.workload, checkpoint.stage)
+        kept, leaving = _retention(tx, found[0], rules)
     return Why(
         checkpoint=checkpoint,
         policy=f"{version.policy} version {version.version}",
@@ -78,6 +91,7 @@ def why(catalog: Catalog, stores: Stores, checkpoint: CheckpointId) -> Why:
         kept=kept,
         leaving=leaving,
         copies=told,
+        override=None if override is None else str(override),
     )
 
 
@@ -99,13 +113,13 @@ def _explain(catalog: Catalog, lookout: Lookout, copy: Copy, mark_id: int | None
 
 
 def _retention(
-    tx: Transaction, copy: Copy, policy: Policy
+    tx: Transaction, copy: Copy, rules: Policy
 ) -> tuple[tuple[Reason, ...], Leaving | None]:
-    now = history.now(tx)
+    now = history.project_now(tx, copy.project)
     stage = stage_history.of_stage(tx, copy.project, copy.stage_id, now)
     if stage is None:
         return (), None
-    decision = retention.decide(stage.history, policy, now, stage.facts)
+    decision = retention.decide(stage.history, rules, now, stage.facts)
     position = copy.checkpoint.position
     return decision.kept.get(position, ()), decision.candidates.get(position)
 
