@@ -1,12 +1,12 @@
 """Tombstones: the record of each deletion, from the intent to the proof that the bytes are gone.
 
 The intents of a stage form a chain: each digest covers the one before it. What became of each key
-is added row by row; the proof is one row, written when a later complete listing found nothing.
+is added row by row; the proof is one row, written when a later complete listing found nothing, and
+with it the certificate of the deletion (see `catalog.certificates`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,9 +16,9 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from lastgood import errors
-from lastgood.catalog import history
+from lastgood.catalog import certificates, history
 from lastgood.catalog.db import Transaction
-from lastgood.rules.canonical import canonical_json
+from lastgood.rules.certificates import identity
 
 FORMAT_VERSION = 1
 OutcomeName = Literal["gone", "absent", "refused"]
@@ -98,7 +98,15 @@ _SELECT = """
 
 def intend(tx: Transaction, intent: Intent, event: history.Event) -> Tombstone:
     """Record an intent in the transaction, and at the instant, of the change of state that it
-    is part of. The stage's row is locked."""
+    is part of. The stage's row is locked. What was then known of the checkpoint beside the facts
+    is recorded with them, as `evidence`."""
+    evidence = certificates.evidence(
+        tx,
+        event,
+        checkpoint_id=intent.checkpoint_id,
+        attempt_id=intent.attempt_id,
+        mark_id=intent.mark_id,
+    )
     last = tx.execute(
         "SELECT number, digest FROM tombstones WHERE stage_id = %s ORDER BY number DESC LIMIT 1",
         (intent.stage_id,),
@@ -117,12 +125,12 @@ def intend(tx: Transaction, intent: Intent, event: history.Event) -> Tombstone:
         "prefix": intent.prefix,
         "mark_id": intent.mark_id,
         "policy_digest": intent.policy_digest,
-        "facts": dict(intent.facts),
+        "facts": {**intent.facts, "evidence": evidence},
         "bytes": intent.size_bytes,
         "actor": intent.actor,
         "recorded_at": event.recorded_at,
     }
-    digest = _digest(row)
+    digest = identity(_document(row))
     tx.execute(
         """
         INSERT INTO tombstones (tombstone_id, project, stage_id, number, previous, digest,
@@ -171,14 +179,18 @@ def note(
 def prove(
     tx: Transaction, tombstone: Tombstone, evidence: Mapping[str, Any], *, at: datetime
 ) -> None:
-    """Close a tombstone: the bytes are gone. Proving it again changes nothing."""
-    tx.execute(
+    """Close a tombstone, whose stage is locked: the bytes are gone. Its certificate is made in the
+    same transaction. Proving it again changes nothing."""
+    row = tx.execute(
         """
         INSERT INTO tombstone_proofs (tombstone_id, project, evidence, recorded_at)
-        VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING
+        VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING tombstone_id
         """,
         (tombstone.tombstone_id, tombstone.project, Jsonb(dict(evidence)), at),
-    )
+    ).fetchone()
+    if row is not None:
+        document = document_of(tombstone)
+        certificates.append(tx, tombstone.stage_id, document, evidence, recorded_at=at)
 
 
 def of_copy(tx: Transaction, project: str, copy_id: int) -> Tombstone | None:
@@ -266,7 +278,12 @@ def broken_links(chain: Sequence[Tombstone]) -> list[int]:
 
 def digest_of(tombstone: Tombstone) -> str:
     """The digest that a tombstone with these values has."""
-    return _digest({name: getattr(tombstone, name) for name in _DIGESTED})
+    return identity(document_of(tombstone))
+
+
+def document_of(tombstone: Tombstone) -> dict[str, Any]:
+    """What the digest of a tombstone covers, as JSON."""
+    return _document({name: getattr(tombstone, name) for name in _DIGESTED})
 
 
 _DIGESTED = (
@@ -289,7 +306,7 @@ _DIGESTED = (
 )
 
 
-def _digest(row: Mapping[str, Any]) -> str:
+def _document(row: Mapping[str, Any]) -> dict[str, Any]:
     document: dict[str, Any] = {"format_version": FORMAT_VERSION}
     for name in _DIGESTED:
         value = row[name]
@@ -298,4 +315,4 @@ def _digest(row: Mapping[str, Any]) -> str:
         elif isinstance(value, datetime):
             value = value.astimezone(UTC).isoformat()
         document[name] = value
-    return hashlib.sha256(canonical_json(document)).hexdigest()
+    return document
