@@ -9,6 +9,7 @@ from datetime import datetime
 from psycopg.types.json import Jsonb
 
 from lastgood.catalog.db import Transaction
+from lastgood.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,9 @@ def record(
 ) -> Event:
     """Append an event to a stage whose row this transaction has locked, and put it into the outbox.
 
-    `recorded_at` is later than the stage's last event and the project's last mark, although the
-    clock may stand or step back: nothing can appear at or before an instant that a mark has judged.
+    `recorded_at` is later than the stage's last event and the project's last mark, or other decision
+    over the project (see `close`), although the clock may stand or step back: nothing can appear at
+    or before an instant that a mark has judged.
     Rows written for the same change take the event's `recorded_at`.
     """
     tx.execute(
@@ -98,12 +100,25 @@ def project_now(tx: Transaction, project: str) -> datetime:
 
 
 def next_instant(tx: Transaction, project: str) -> datetime:
-    """When to record what is about the project and not one stage's alone: later than everything
-    recorded of it. With the project's lock held exclusively nothing can come between."""
+    """An instant later than everything recorded of the project: for what is recorded beside its
+    stages."""
     row = tx.execute(
         f"SELECT greatest(catalog_clock(), {_LAST_RECORDED} + interval '1 microsecond') AS next",
         {"project": project},
     ).fetchone()
     assert row is not None
     instant: datetime = row["next"]
+    return instant
+
+
+def close(tx: Transaction, project: str) -> datetime:
+    """The same, and nothing can be recorded at or before it any more: for a decision over the
+    project, whose lock is held exclusively. Raises NotFound."""
+    row = tx.execute(
+        "UPDATE projects SET last_mark_at = %s WHERE project = %s RETURNING last_mark_at",
+        (next_instant(tx, project), project),
+    ).fetchone()
+    if row is None:
+        raise NotFound(what="project", name=project)
+    instant: datetime = row["last_mark_at"]
     return instant

@@ -137,7 +137,7 @@ def record(tx: Transaction, project: str, hold: NewHold) -> UUID:
             "selector": None if hold.selector is None else Jsonb(hold.selector.to_json()),
             "expires_at": hold.expires_at,
             "placed_by": hold.placed_by,
-            "recorded_at": history.next_instant(tx, project),
+            "recorded_at": _instant(tx, project, by_selector=hold.selector is not None),
         },
     ).fetchone()
     if row is None:
@@ -225,7 +225,7 @@ def release(
             hold.project,
             released_by,
             because,
-            history.next_instant(tx, hold.project),
+            _instant(tx, hold.project, by_selector=hold.selector is not None),
         ),
     )
     return events
@@ -287,6 +287,11 @@ def on_checkpoint(tx: Transaction, project: str, checkpoint_id: int) -> list[Hol
         (project, checkpoint_id),
     )
     return [Hold(**row) for row in rows]
+
+
+def _instant(tx: Transaction, project: str, *, by_selector: bool) -> datetime:
+    """A selector decides over the project, under its exclusive lock."""
+    return history.close(tx, project) if by_selector else history.next_instant(tx, project)
 
 
 def _take(tx: Transaction, event: history.Event, taken: Iterable[tuple[UUID, int]]) -> None:

@@ -80,14 +80,7 @@ def choose_instant(tx: Transaction, project: str) -> datetime:
     recorded later. Takes the project's lock exclusively, so call it in a transaction of its
     own, and short."""
     locks.project_exclusive(tx, project)
-    row = tx.execute(
-        "UPDATE projects SET last_mark_at = %s WHERE project = %s RETURNING last_mark_at",
-        (history.next_instant(tx, project), project),
-    ).fetchone()
-    if row is None:
-        raise errors.NotFound(what="project", name=project)
-    instant: datetime = row["last_mark_at"]
-    return instant
+    return history.close(tx, project)
 
 
 def close_past(tx: Transaction, project: str, at: datetime) -> None:

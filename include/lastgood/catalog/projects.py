@@ -230,7 +230,7 @@ def promote_policy(
             "policy": policy,
             "digest": digest,
             "document": Jsonb(dict(document)),
-            "at": history.next_instant(tx, project),
+            "at": history.close(tx, project),
             "recorded_by": recorded_by,
         },
     ).fetchone()

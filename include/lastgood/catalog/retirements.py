@@ -131,7 +131,7 @@ def record(
             "grace": grace.total_seconds(),
             "approve": approve,
             "by": asked_by,
-            "at": history.next_instant(tx, scope.project),
+            "at": history.close(tx, scope.project),
         },
     )
     return get(tx, scope.project, retirement_id)
@@ -148,7 +148,7 @@ def approve(tx: Transaction, retirement: Retirement, stage_ids: Sequence[int], *
             retirement.retirement_id,
             retirement.project,
             by,
-            history.next_instant(tx, retirement.project),
+            history.close(tx, retirement.project),
         ),
     )
 
@@ -167,7 +167,7 @@ def undo(
             retirement.project,
             by,
             because,
-            history.next_instant(tx, retirement.project),
+            history.close(tx, retirement.project),
         ),
     )
 
