@@ -98,6 +98,9 @@ class StoredObject:
     modified_at: datetime | None = None
     sha256: str | None = None  # only where the store attests it, and then only from `stat`
     foreign: str | None = None  # what it is instead of an object: "symlink", "fifo", ...
+    etag: str | None = None  # as the store gives it: no checksum
+    inode: tuple[int, int] | None = None  # device and number, of a file with further names
+    raw_key: bytes | None = None  # the exact bytes of a name that is no UTF-8
 
 
 @dataclass(frozen=True, slots=True)

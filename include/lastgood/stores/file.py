@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path as FilePath
 from typing import BinaryIO, cast
 
+from lastgood.rules.shards import WHOLE, Shard
 from lastgood.stores.attestations import attested, forget, whole_sha256
 from lastgood.stores.base import (
     EVERYTHING,
@@ -178,13 +179,25 @@ class FileStore:
             )
         )
 
-    def _below(self, path: Path, prefix: Prefix, *, hidden: bool) -> Iterator[StoredObject]:
+    def list_shard(self, shard: Shard) -> Listing[StoredObject]:
+        """See `sharded.ListsShards`: folders without a key of the shard are not entered."""
+        return StreamedListing(
+            lambda: merge(
+                self._below((), EVERYTHING, hidden=False, shard=shard),
+                self._below((QUARANTINE,), EVERYTHING, hidden=True, shard=shard),
+                key=lambda one: one.key.encode(),
+            )
+        )
+
+    def _below(
+        self, path: Path, prefix: Prefix, *, hidden: bool, shard: Shard = WHOLE
+    ) -> Iterator[StoredObject]:
         with self._tree.translated(prefix, "list"), ExitStack() as stack:
             try:
                 folder = stack.enter_context(self._tree.folder(path))
             except (FileNotFoundError, NotADirectoryError):
                 return
-            yield from objects_below(self._tree, folder, prefix, hidden=hidden)
+            yield from objects_below(self._tree, folder, prefix, hidden=hidden, shard=shard)
 
     def quarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
         path = self._copy_path(prefix)

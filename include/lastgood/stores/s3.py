@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from botocore.exceptions import ClientError
 
+from lastgood.rules.shards import Shard
 from lastgood.stores.base import (
     EVERYTHING,
     Key,
@@ -26,6 +27,7 @@ from lastgood.stores.base import (
     UploadId,
     Usage,
 )
+from lastgood.stores.begun import BegunUpload
 from lastgood.stores.keys import path_of, prefix_path_of
 from lastgood.stores.listing import StreamedListing
 from lastgood.stores.parts import part_bytes_for
@@ -162,6 +164,13 @@ class S3Store:
         prefix_path_of(self.name, prefix)
         return StreamedListing(lambda: self._objects.listed(prefix, versions=versions))
 
+    def list_shard(self, shard: Shard) -> Listing[StoredObject]:
+        """See `sharded.ListsShards`: the server begins after the shard's lower bound."""
+        versions = self.profile.versioned
+        return StreamedListing(
+            lambda: self._objects.listed(EVERYTHING, versions=versions, shard=shard)
+        )
+
     def quarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
         self._objects.hide(self._copy_prefix(prefix))
 
@@ -226,6 +235,11 @@ class S3Store:
     def uploads(self, prefix: Prefix) -> Listing[PendingUpload]:
         prefix_path_of(self.name, prefix)
         return StreamedListing(lambda: self._uploads.pending(prefix))
+
+    def begun_uploads(self, prefix: Prefix) -> Listing[BegunUpload]:
+        """See `begun.ListsBegun`: no request for the parts of each."""
+        prefix_path_of(self.name, prefix)
+        return StreamedListing(lambda: self._uploads.begun(prefix))
 
     def direct_path(self, prefix: Prefix) -> str:
         raise StoreError(store=self.name, key=prefix, reason="a bucket is no folder")

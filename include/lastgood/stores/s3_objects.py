@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
+from lastgood.rules.shards import WHOLE, Shard
 from lastgood.stores import s3_pages
 from lastgood.stores.base import (
     AccessRefused,
@@ -45,13 +46,15 @@ class S3Objects:
         self._prefix = prefix
         self._versioned = versioned
 
-    def listed(self, prefix: Prefix, *, versions: bool) -> Iterator[StoredObject]:
-        """What lies below the prefix; an object under a delete marker is hidden. With `versions`,
-        also what is older, and the markers themselves."""
+    def listed(
+        self, prefix: Prefix, *, versions: bool, shard: Shard = WHOLE
+    ) -> Iterator[StoredObject]:
+        """What lies below the prefix and in the shard; an object under a delete marker is hidden.
+        With `versions`, also what is older, and the markers themselves."""
         if not self._versioned:
-            yield from (self._stored(entry) for entry in self._current(prefix))
+            yield from (self._stored(entry) for entry in self._current(prefix, shard))
             return
-        for entries in self._by_key(prefix):
+        for entries in self._by_key(prefix, shard):
             hidden = entries[0].is_delete_marker
             newest = next((entry for entry in entries if not entry.is_delete_marker), None)
             for entry in entries:
@@ -115,16 +118,32 @@ class S3Objects:
                 self._require_gone(self._request(batch), "unquarantine")
         raise StoreError(store=self._store, key=prefix, reason="delete markers come back")
 
-    def _current(self, prefix: Prefix) -> Iterator[Entry]:
-        yield from self._ordered(
-            prefix, s3_pages.current(self._client, self._bucket, self._prefix + prefix)
+    def _current(self, prefix: Prefix, shard: Shard = WHOLE) -> Iterator[Entry]:
+        entries = s3_pages.current(
+            self._client, self._bucket, self._prefix + prefix, self._start(shard)
         )
+        yield from self._ordered(prefix, self._up_to(shard, entries))
 
-    def _by_key(self, prefix: Prefix) -> Iterator[list[Entry]]:
+    def _by_key(self, prefix: Prefix, shard: Shard = WHOLE) -> Iterator[list[Entry]]:
         """The versions and markers of each key, the latest first."""
-        entries = s3_pages.versions(self._client, self._bucket, self._prefix + prefix)
-        for _, group in groupby(self._ordered(prefix, entries), key=lambda entry: entry.key):
+        entries = s3_pages.versions(
+            self._client, self._bucket, self._prefix + prefix, self._start(shard)
+        )
+        ordered = self._ordered(prefix, self._up_to(shard, entries))
+        for _, group in groupby(ordered, key=lambda entry: entry.key):
             yield sorted(group, key=lambda entry: not entry.is_latest)
+
+    def _start(self, shard: Shard) -> str:
+        return self._prefix + shard.after if shard.after else ""
+
+    def _up_to(self, shard: Shard, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """The entries of the shard; a server that begins before its first key is not believed."""
+        for entry in entries:
+            key = entry.key[len(self._prefix) :]
+            if shard.through is not None and key > shard.through:
+                return
+            if key > shard.after or not shard.after:
+                yield entry
 
     def _ordered(self, prefix: Prefix, entries: Iterator[Entry]) -> Iterator[Entry]:
         before = ""
@@ -255,6 +274,7 @@ class S3Objects:
             is_delete_marker=entry.is_delete_marker,
             hidden=hidden,
             modified_at=entry.modified_at,
+            etag=entry.etag,
         )
 
 

@@ -29,6 +29,7 @@ class Entry(NamedTuple):
     is_latest: bool
     is_delete_marker: bool
     modified_at: datetime | None
+    etag: str | None = None
 
 
 def parse_listings_fast(client: S3Client) -> None:
@@ -37,9 +38,10 @@ def parse_listings_fast(client: S3Client) -> None:
         client.meta.events.register(f"before-parse.s3.{operation}", _take_entries)
 
 
-def current(client: S3Client, bucket: str, prefix: str) -> Iterator[Entry]:
-    """Every current object below the prefix, ascending by key, all pages."""
-    more: dict[str, Any] = {}
+def current(client: S3Client, bucket: str, prefix: str, after: str = "") -> Iterator[Entry]:
+    """Every current object below the prefix, ascending by key, all pages; with `after`, only keys
+    after that one."""
+    more: dict[str, Any] = {"StartAfter": after} if after else {}
     while True:
         page: Any = client.list_objects_v2(
             Bucket=bucket, Prefix=prefix, MaxKeys=PAGE_KEYS, EncodingType="url", **more
@@ -50,9 +52,10 @@ def current(client: S3Client, bucket: str, prefix: str) -> Iterator[Entry]:
         more = _advanced(more, {"ContinuationToken": page.get("NextContinuationToken")})
 
 
-def versions(client: S3Client, bucket: str, prefix: str) -> Iterator[Entry]:
-    """Every version and delete marker below the prefix, ascending by key, the newest first."""
-    more: dict[str, Any] = {}
+def versions(client: S3Client, bucket: str, prefix: str, after: str = "") -> Iterator[Entry]:
+    """Every version and delete marker below the prefix, ascending by key, the newest first; with
+    `after`, only of keys after that one."""
+    more: dict[str, Any] = {"KeyMarker": after} if after else {}
     while True:
         page: Any = client.list_object_versions(
             Bucket=bucket, Prefix=prefix, MaxKeys=PAGE_KEYS, EncodingType="url", **more
@@ -108,4 +111,5 @@ def _entry(element: ElementTree.Element, space: str, decode: Callable[[str], str
         is_latest=text(f"{space}IsLatest") != "false",
         is_delete_marker=element.tag == f"{space}DeleteMarker",
         modified_at=datetime.fromisoformat(modified) if modified else None,
+        etag=text(f"{space}ETag"),
     )

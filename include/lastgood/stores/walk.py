@@ -9,47 +9,88 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from lastgood.stores.base import Key, StoredObject, StoreError
+from lastgood.rules.shards import WHOLE, Shard
+from lastgood.stores.base import AccessRefused, Key, StoredObject, StoreError
 from lastgood.stores.keys import RESERVED
 from lastgood.stores.tree import FOLDER, Tree, shown
 
 NOT_UTF8 = "name-not-utf8"  # listed with `\\xNN` for the bytes that are none
 DEPTH_LIMIT = 100  # folders; a descriptor is open for each while one walks
+NAMED_LIMIT = 20  # folders that an error names
 
 
 def objects_below(
-    tree: Tree, fd: int, prefix: str, *, hidden: bool = False
+    tree: Tree, fd: int, prefix: str, *, hidden: bool = False, shard: Shard = WHOLE
 ) -> Iterator[StoredObject]:
-    """Every file below an open folder, as keys below `prefix`, ascending by the keys' UTF-8 bytes.
-    Memory: one folder's names per level. What vanishes meanwhile is skipped; a folder that cannot
-    be read is an error, never a short list. What is no regular file is listed and never
-    followed."""
-    yield from _walk(tree, fd, prefix, hidden, depth=0, foreign=None)
+    """Every file of the shard below an open folder, as keys below `prefix`, ascending by the keys'
+    UTF-8 bytes. Memory: one folder's names per level. What vanishes meanwhile is skipped; folders
+    that cannot be read are an error that names them, after everything else was listed, never a
+    short list. What is no regular file is listed and never followed."""
+    walk = _Walk(tree, hidden, shard)
+    yield from walk.below(fd, prefix, depth=0, foreign=None, raw=None)
+    if walk.unreadable:
+        raise AccessRefused(
+            store=tree.store,
+            key=walk.unreadable[0],
+            action="listing",
+            reason=f"{len(walk.unreadable)} folders cannot be read: "
+            + ", ".join(repr(one) for one in walk.unreadable[:NAMED_LIMIT]),
+        )
 
 
-def _walk(
-    tree: Tree, fd: int, prefix: str, hidden: bool, depth: int, foreign: str | None
-) -> Iterator[StoredObject]:
-    for order, raw in _names(fd, skip_reserved=prefix == ""):
-        alien = foreign or (None if _is_utf8(raw) else NOT_UTF8)
-        key = prefix + shown(raw)
+@dataclass(slots=True)
+class _Walk:
+    tree: Tree
+    hidden: bool
+    shard: Shard
+    unreadable: list[str] = field(default_factory=list)
+
+    def below(
+        self, fd: int, prefix: str, depth: int, foreign: str | None, raw: bytes | None
+    ) -> Iterator[StoredObject]:
+        """`raw` is the exact prefix where it is not what `prefix` shows."""
         try:
-            if not order.endswith(b"/"):
-                file = os.stat(raw, dir_fd=fd, follow_symlinks=False)
-                yield listed(tree, key, file, hidden=hidden, foreign=alien)
-                continue
-            if depth == DEPTH_LIMIT:
-                yield StoredObject(Key(key), 0, hidden=hidden, foreign="folder-too-deep")
-                continue
-            child = os.open(raw, FOLDER, dir_fd=fd)
+            names = _names(fd, skip_reserved=prefix == "")
+        except PermissionError:
+            self.unreadable.append(prefix or str(self.tree.root))
+            return
+        for order, name in names:
+            is_text = _is_utf8(name)
+            alien = foreign or (None if is_text else NOT_UTF8)
+            key = prefix + shown(name)
+            exact = None if raw is None and is_text else (raw or prefix.encode()) + name
+            if order.endswith(b"/"):
+                yield from self._folder(fd, name, key, depth, alien, exact)
+            elif self.shard.holds(key):
+                try:
+                    file = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield listed(self.tree, key, file, hidden=self.hidden, foreign=alien, raw_key=exact)
+
+    def _folder(
+        self, fd: int, name: bytes, key: str, depth: int, foreign: str | None, raw: bytes | None
+    ) -> Iterator[StoredObject]:
+        if not self.shard.may_hold_below(f"{key}/"):
+            return
+        if depth == DEPTH_LIMIT:
+            if self.shard.holds(key):
+                yield StoredObject(Key(key), 0, hidden=self.hidden, foreign="folder-too-deep")
+            return
+        try:
+            child = os.open(name, FOLDER, dir_fd=fd)
         except FileNotFoundError:
-            continue
+            return
+        except PermissionError:
+            self.unreadable.append(f"{key}/")
+            return
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
-                raise _changed(tree, key) from error
+                raise _changed(self.tree, key) from error
             raise
         try:
-            yield from _walk(tree, child, f"{key}/", hidden, depth + 1, alien)
+            exact = None if raw is None else raw + b"/"
+            yield from self.below(child, f"{key}/", depth + 1, foreign, exact)
         finally:
             os.close(child)
 
@@ -76,6 +117,7 @@ def listed(
     hidden: bool = False,
     foreign: str | None = None,
     sha256: str | None = None,
+    raw_key: bytes | None = None,
 ) -> StoredObject:
     """A file as a store lists it."""
     if stat.S_ISDIR(file.st_mode):
@@ -88,6 +130,8 @@ def listed(
         modified_at=datetime.fromtimestamp(file.st_mtime, UTC),
         sha256=sha256,
         foreign=_kind(file.st_mode) or foreign,
+        inode=(file.st_dev, file.st_ino) if file.st_nlink > 1 else None,
+        raw_key=raw_key,
     )
 
 
