@@ -6,8 +6,8 @@ import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import unquote_plus
 
 from botocore.exceptions import ClientError
 
@@ -23,7 +23,9 @@ from lastgood.stores.base import (
     UploadGone,
     UploadId,
 )
+from lastgood.stores.begun import BegunUpload, several
 from lastgood.stores.s3_client import UNSUPPORTED, code_of, translated
+from lastgood.stores.s3_upload_pages import UploadPages
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -114,9 +116,11 @@ class S3Uploads:
                     held[number] = Part(number, part["Size"], etag=part["ETag"])
                 if not page.get("IsTruncated"):
                     return [held[number] for number in sorted(held)]
-                if not fresh:
+                # A truncated page may be empty: what it says to go on with decides.
+                following = max([page.get("NextPartNumberMarker") or 0, *held])
+                if following <= marker:
                     raise self._stuck(key, "parts")
-                marker = fresh[-1]["PartNumber"]
+                marker = following
 
     def held_whole(self, key: Key, upload_id: UploadId, parts: Sequence[Part]) -> list[Part]:
         """The parts held, if they are those named. PartInvalid if not; UploadGone."""
@@ -177,44 +181,24 @@ class S3Uploads:
 
     def pending(self, prefix: Prefix) -> Iterator[PendingUpload]:
         """Every pending upload below the prefix, ascending by key, with its parts' bytes."""
-        found = sorted(self._listed(prefix), key=lambda one: (one[0].encode(), one[1]))
-        for key, upload_id, initiated_at in found:
-            try:
-                parts = self.parts(key, upload_id)
-            except UploadGone:
-                continue
-            held = sum(part.size_bytes for part in parts)
-            yield PendingUpload(key, upload_id, held, len(parts), initiated_at)
+        for one, parts in several(self._with_parts, self.begun(prefix), over_network=True):
+            if parts is not None:
+                held = sum(part.size_bytes for part in parts)
+                yield PendingUpload(one.key, one.upload_id, held, len(parts), one.initiated_at)
 
-    def _listed(self, prefix: Prefix) -> Iterator[tuple[Key, UploadId, Any]]:
-        """All pages. Servers were seen that ignore the prefix or the markers, or repeat entries."""
-        seen: set[tuple[str, str]] = set()
-        markers: dict[str, Any] = {}
-        full = self._prefix + prefix
-        while True:
-            with translated(self._store, prefix, "list uploads"):
-                page: Any = self._client.list_multipart_uploads(
-                    Bucket=self._bucket, Prefix=full, EncodingType="url", **markers
-                )
-            decode = unquote_plus if page.get("EncodingType") == "url" else str
-            fresh = 0
-            for upload in page.get("Uploads", ()):
-                identity = (decode(upload["Key"]), upload["UploadId"])
-                if identity in seen:
-                    continue
-                seen.add(identity)
-                fresh += 1
-                if identity[0].startswith(full):
-                    key = Key(identity[0][len(self._prefix) :])
-                    yield key, UploadId(identity[1]), upload.get("Initiated")
-            if not page.get("IsTruncated"):
-                return
-            if not fresh:
-                raise self._stuck(prefix, "uploads")
-            markers = {
-                "KeyMarker": decode(page.get("NextKeyMarker") or ""),
-                "UploadIdMarker": page.get("NextUploadIdMarker") or "",
-            }
+    def _with_parts(self, one: BegunUpload) -> tuple[BegunUpload, list[Part] | None]:
+        try:
+            return one, self.parts(one.key, one.upload_id)
+        except UploadGone:
+            return one, None
+
+    def begun(self, prefix: Prefix) -> Iterator[BegunUpload]:
+        """Every pending upload below the prefix, ascending by key; nothing before the last page."""
+        pages = UploadPages(self._client, self._store, self._bucket, self._prefix + prefix)
+        found = [
+            replace(one, key=Key(one.key.removeprefix(self._prefix))) for one in pages.uploads()
+        ]
+        yield from sorted(found, key=lambda one: (one.key.encode(), one.upload_id))
 
     @contextmanager
     def _gone_explains(self, key: Key, upload_id: UploadId) -> Iterator[None]:
