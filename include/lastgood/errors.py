@@ -241,8 +241,8 @@ class SweepRefused(Conflict):
 
 
 class NoRoom(LastgoodError):
-    """No room in {store} for {project}: {asked_bytes} bytes asked, {usage_bytes} used of {hard_bytes} hard,
-    {reserve_bytes} reserved. Try again in {retry_after_seconds} s, after the next sweep."""
+    """No room in {store} for {project}, which stands {state} there: {asked_bytes} bytes asked, {usage_bytes}
+    used of {hard_bytes} hard, {reserve_bytes} reserved. Try again in {retry_after_seconds} s, after the next sweep."""
 
     status = 507
     type = "no-room"

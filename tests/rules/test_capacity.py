@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastgood.rules.capacity import (
-    Admission,
     CapacityState,
-    Collection,
+    Freed,
     Limits,
+    Measure,
+    Standing,
     Use,
     admit,
     measured_reserve,
@@ -70,6 +71,11 @@ def test_whoever_knows_of_more_bytes_is_believed(use: Use, usage: int, claimed: 
 
 
 LIMITS = Limits(soft_bytes=75, hard_bytes=85, reserve_bytes=15)
+UNLIMITED = Measure(Use(0, 0), Limits(None, None, 0))
+
+
+def standing(use: Use, reaches: bool | None = None, own: Measure = UNLIMITED) -> Standing:
+    return Standing(Measure(use, LIMITS), own, 100, reaches)
 
 
 @pytest.mark.parametrize(
@@ -89,41 +95,92 @@ LIMITS = Limits(soft_bytes=75, hard_bytes=85, reserve_bytes=15)
 def test_admission(
     use: Use, asked: int, admitted: bool, missing: int, state: CapacityState
 ) -> None:
-    found = admit(use, LIMITS, asked)
+    found = admit(standing(use), asked)
     assert (found.admitted, found.missing_bytes, found.state) == (admitted, missing, state)
 
 
+@pytest.mark.parametrize(
+    ("used", "reaches", "state", "running_job", "new_job"),
+    [
+        (75, False, CapacityState.OPEN, True, True),  # not above soft: no proof counts
+        (76, None, CapacityState.SOFT, True, True),
+        (76, True, CapacityState.SOFT, True, True),
+        (76, False, CapacityState.CLOSED, True, False),
+        (85, False, CapacityState.CLOSED, False, False),  # one more byte is above hard
+        (86, True, CapacityState.CLOSED, False, False),
+    ],
+)
+def test_who_is_admitted_in_which_state(
+    used: int, reaches: bool | None, state: CapacityState, running_job: bool, new_job: bool
+) -> None:
+    found = standing(Use(used, 0), reaches)
+    assert found.state is state
+    assert admit(found, 1).admitted is running_job
+    assert admit(found, 1, new_job=True).admitted is new_job
+
+
+def test_bytes_bound_the_project_and_shares_the_store() -> None:
+    policy = CapacityPolicy(Bound(None, 40), Bound(None, 50))
+    found = Standing.of(policy, own=Use(45, 0), whole=Use(90, 0), total_bytes=1000, peak_bytes=0)
+    assert found.own == Measure(Use(45, 0), Limits(40, 50, 0))
+    assert found.whole.limits == Limits(1000, 1000, 0)
+    assert (found.state, found.binding, found.over_soft_bytes) == ("soft", found.own, 5)
+    assert not admit(found, 6).admitted
+    assert admit(found, 6).to_json()["hard_bytes"] == 50
+
+
 def test_no_known_limit_admits_everything() -> None:
-    found = admit(Use(10**18, 0), Limits(None, None, 0), 10**18)
+    unlimited = Measure(Use(10**18, 0), Limits(None, None, 0))
+    found = admit(Standing(unlimited, unlimited), 10**18)
     assert found.admitted
     assert found.state is CapacityState.OPEN
 
 
 @pytest.mark.parametrize(
-    ("collection", "retry"),
+    ("forecast", "retry"),
     [
-        (Collection(reclaimable_bytes=10, next_sweep_in=20 * MINUTE, interval=HOUR), 20 * MINUTE),
-        (Collection(reclaimable_bytes=9, next_sweep_in=20 * MINUTE, interval=HOUR), 80 * MINUTE),
-        (Collection(reclaimable_bytes=10, next_sweep_in=timedelta(0), interval=HOUR), MINUTE),
-        (Collection(), 2 * HOUR),
+        ([Freed(20 * MINUTE, 10)], 20 * MINUTE),
+        ([Freed(80 * MINUTE, 1), Freed(20 * MINUTE, 9)], 80 * MINUTE),
+        ([Freed(timedelta(0), 10)], MINUTE),
+        ([Freed(20 * MINUTE, 9)], HOUR),  # nobody knows of enough
+        ([], HOUR),
     ],
 )
-def test_refused_job_is_told_when_to_try_again(collection: Collection, retry: timedelta) -> None:
-    found = admit(Use(85, 0), LIMITS, 10, collection)
+def test_refused_job_is_told_when_to_try_again(forecast: list[Freed], retry: timedelta) -> None:
+    found = admit(standing(Use(85, 0)), 10, forecast=forecast)
     assert found.missing_bytes == 10
     assert found.retry_after == retry
     assert found.retry_after_seconds == retry.total_seconds()
 
 
 def test_admitted_job_need_not_try_again() -> None:
-    assert admit(Use(0, 0), LIMITS, 1).retry_after_seconds == 0
+    assert admit(standing(Use(0, 0)), 1).retry_after_seconds == 0
 
 
 @given(st.lists(st.integers(0, 40), max_size=20), st.integers(0, 100))
 def test_admitted_attempts_never_claim_more_than_hard(asked: list[int], committed: int) -> None:
     in_flight = 0
     for size in asked:
-        found: Admission = admit(Use(committed, in_flight), LIMITS, size)
-        if found.admitted:
+        if admit(standing(Use(committed, in_flight)), size).admitted:
             in_flight += size
     assert in_flight == 0 or committed + in_flight <= 85
+
+
+def test_collection_from_75_percent_to_below_85_keeps_the_reserve() -> None:
+    """A store of 10 TB with checkpoints of 600 GB: soft 7.5, hard 8.5, reserve 1.23 TB."""
+    limits = Limits.of(POLICY, total_bytes=10 * TB, peak_bytes=600 * GB)
+    assert limits == Limits(7500 * GB, 8500 * GB, 1230 * GB)
+    assert 10 * TB - 8500 * GB >= limits.reserve_bytes
+
+    def at(claimed: int) -> Standing:
+        return Standing(Measure(Use(claimed, 0), limits), UNLIMITED, 10 * TB)
+
+    assert at(7500 * GB).state is CapacityState.OPEN
+    assert at(7501 * GB).state is CapacityState.SOFT  # collection starts
+    assert admit(at(7900 * GB), 600 * GB).admitted
+    refused = admit(at(7901 * GB), 600 * GB)
+    assert (refused.admitted, refused.missing_bytes) == (False, GB)
+    # where the reserve binds before the share
+    small = Limits.of(POLICY, total_bytes=5 * TB, peak_bytes=600 * GB)
+    assert (small.hard_bytes, small.soft_bytes) == (3770 * GB, 3750 * GB)
+    assert 5 * TB - 3770 * GB == small.reserve_bytes == 1230 * GB

@@ -6,7 +6,10 @@ they are committed or their bytes are gone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from psycopg.rows import DictRow
 
 from lastgood.catalog import locks
 from lastgood.catalog.db import Transaction
@@ -38,26 +41,49 @@ def use(tx: Transaction, project: str, store: str) -> StoreUse:
     """The counters as they stand, for what needs no lock."""
     rows = tx.execute(
         """
-        SELECT project, committed_bytes, in_flight_bytes, peak_bytes, backend_bytes, backend_total
+        SELECT project, committed_bytes, in_flight_bytes, peak_bytes, backend_bytes, backend_total,
+               backend_known_bytes
           FROM capacity_counters WHERE store = %s
+         ORDER BY backend_at NULLS FIRST, project COLLATE "C"
         """,
         (store,),
     ).fetchall()
     own = [row for row in rows if row["project"] == project]
+    committed = sum(row["committed_bytes"] for row in rows)
+    totals = [row["backend_total"] for row in rows if row["backend_total"]]
     return StoreUse(
         own=Use(
             sum(row["committed_bytes"] for row in own), sum(row["in_flight_bytes"] for row in own)
         ),
         whole=Use(
-            sum(row["committed_bytes"] for row in rows),
+            committed,
             sum(row["in_flight_bytes"] for row in rows),
-            max((row["backend_bytes"] for row in rows if row["backend_bytes"]), default=None),
+            _carried_on(rows, committed),
         ),
         peak_bytes=max((row["peak_bytes"] for row in rows), default=0),
-        total_bytes=max(
-            (row["backend_total"] for row in rows if row["backend_total"]), default=None
-        ),
+        total_bytes=totals[-1] if totals else None,
     )
+
+
+def _carried_on(rows: Sequence[DictRow], committed_bytes: int) -> int | None:
+    """The last backend total with what was committed and proven gone since: what it had beside the
+    catalog's own bytes is taken to be there still."""
+    told = [row for row in rows if row["backend_bytes"] is not None]
+    if not told:
+        return None
+    newest = told[-1]
+    backend: int = newest["backend_bytes"]
+    known: int | None = newest["backend_known_bytes"]
+    return backend if known is None else committed_bytes + max(0, backend - known)
+
+
+def sharing(tx: Transaction, store: str) -> list[str]:
+    """The projects that have or had bytes in a store, in the order of names."""
+    rows = tx.execute(
+        'SELECT project FROM capacity_counters WHERE store = %s ORDER BY project COLLATE "C"',
+        (store,),
+    )
+    return [row["project"] for row in rows]
 
 
 def claim(tx: Transaction, project: str, store: str, size_bytes: int) -> None:

@@ -1,4 +1,5 @@
-"""The events that somebody still waits to hear of. `history.record` puts each one in.
+"""The events that somebody still waits to hear of. `history.record` puts each one in, and `wake`
+what is of no stage.
 
 Delivery is tracked per row, never by the highest id: ids commit out of order.
 """
@@ -18,6 +19,20 @@ class Undelivered:
     outbox_id: int
     project: str
     kind: str
+
+
+def wake(tx: Transaction, project: str, kind: str) -> None:
+    """Put in that somebody is to wake up for a project as a whole. One that still waits is
+    enough."""
+    tx.execute(
+        """
+        INSERT INTO outbox (project, kind)
+        SELECT %(project)s, %(kind)s
+         WHERE NOT EXISTS (SELECT 1 FROM outbox WHERE delivered_at IS NULL
+                             AND project = %(project)s AND kind = %(kind)s AND stage_id IS NULL)
+        """,
+        {"project": project, "kind": kind},
+    )
 
 
 def undelivered(tx: Transaction, kinds: Sequence[str], *, limit: int = 10_000) -> list[Undelivered]:

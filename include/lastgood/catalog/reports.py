@@ -177,16 +177,19 @@ def note_backend(
     *,
     backend_bytes: int,
     backend_total: int | None,
+    known_bytes: int,
     at: datetime,
 ) -> bool:
-    """Keep what the backend accounted for at `at` (UTC), for admission. The caller holds the lock
-    of the project's counters."""
+    """Keep what the backend accounted for at `at` (UTC), for admission, and how much of it the
+    catalog knew as its own. The caller holds the lock of the project's counters."""
     tx.execute(
         """
-        INSERT INTO capacity_counters (project, store, backend_bytes, backend_total, backend_at)
-        VALUES (%(project)s, %(store)s, %(bytes)s, %(total)s, %(at)s)
+        INSERT INTO capacity_counters (project, store, backend_bytes, backend_total,
+                                       backend_known_bytes, backend_at)
+        VALUES (%(project)s, %(store)s, %(bytes)s, %(total)s, %(known)s, %(at)s)
         ON CONFLICT (project, store) DO UPDATE
            SET backend_bytes = excluded.backend_bytes, backend_total = excluded.backend_total,
+               backend_known_bytes = excluded.backend_known_bytes,
                backend_at = excluded.backend_at
          WHERE capacity_counters.backend_at IS NULL
             OR capacity_counters.backend_at <= excluded.backend_at
@@ -196,6 +199,7 @@ def note_backend(
             "store": store,
             "bytes": backend_bytes,
             "total": backend_total,
+            "known": known_bytes,
             "at": at,
         },
     )

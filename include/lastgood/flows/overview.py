@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lastgood.catalog import (
+    capacity,
     clock,
     findings,
     history,
@@ -26,12 +27,13 @@ from lastgood.catalog.operator_views import StageView
 from lastgood.catalog.recovery import Recovery
 from lastgood.catalog.reports import ReportSummary
 from lastgood.errors import CatalogBehind, CatalogSetup, ForeignCatalog, Unavailable
-from lastgood.flows import control_keys
+from lastgood.flows import control_keys, pressure
 from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.policies import policy_of
 from lastgood.reports.words import human_bytes, lasting
-from lastgood.rules.capacity import Limits, Use
+from lastgood.rules.capacity import NO_BOUND
 from lastgood.rules.policy import Policy
+from lastgood.rules.policy_sections import CapacityPolicy
 from lastgood.stores.open import Stores, folder_of
 
 REPORT_AGE = timedelta(hours=26)
@@ -72,7 +74,7 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
             projects.get(tx, project)
         now = history.now(tx)
         used = operator_records.project_stores(tx, project)
-        found = [_store(tx, one, used, now) for one in used]
+        found = [_store(tx, one, now) for one in used]
         stages = operator_views.stages(tx, project)
         recovered = recovery.measured(tx, project)
         alerts = [
@@ -94,9 +96,7 @@ def _guard_alerts(catalog: Catalog, stores: Stores, project: str | None) -> Iter
         yield str(refusal)
 
 
-def _store(
-    tx: Transaction, one: ProjectStore, used: Sequence[ProjectStore], now: datetime
-) -> StoreOverview:
+def _store(tx: Transaction, one: ProjectStore, now: datetime) -> StoreOverview:
     open_findings = [
         finding
         for finding in findings.current(tx, projects=[one.project, SHARED], store=one.store)
@@ -109,40 +109,19 @@ def _store(
         owner=one.owner,
         kind=one.kind,
         counts=reports.counts(tx, one.project, one.store),
-        capacity=_capacity(tx, one, [other for other in used if other.store == one.store]),
+        capacity=_capacity(tx, one),
         report=newest[0] if newest else None,
         findings=len(open_findings),
         overdue=sum(finding.is_overdue(now) for finding in open_findings),
     )
 
 
-def _capacity(
-    tx: Transaction, one: ProjectStore, sharing: Sequence[ProjectStore]
-) -> dict[str, Any]:
+def _capacity(tx: Transaction, one: ProjectStore) -> dict[str, Any]:
     """As a report has it, from the counters alone and without their lock."""
-    totals = [other.backend_total for other in sharing if other.backend_total]
-    backend = [other.backend_bytes for other in sharing if other.backend_bytes]
-    whole = Use(
-        sum(other.committed_bytes for other in sharing),
-        sum(other.in_flight_bytes for other in sharing),
-        max(backend, default=None),
-    )
+    used = capacity.use(tx, one.project, one.store)
     policy = _policy(tx, one.project)
-    total = max(totals, default=None)
-    peak = max(other.peak_bytes for other in sharing)
-    limits = Limits(None, None, 0)
-    if policy is not None:
-        limits = Limits.of(policy.capacity, total_bytes=total, peak_bytes=peak)
-    return {
-        "usage_bytes": whole.usage_bytes,
-        "in_flight_bytes": whole.in_flight_bytes,
-        "project_bytes": one.committed_bytes,
-        "soft_bytes": limits.soft_bytes,
-        "hard_bytes": limits.hard_bytes,
-        "reserve_bytes": limits.reserve_bytes,
-        "total_bytes": total,
-        "state": limits.state(whole).value,
-    }
+    limits = CapacityPolicy(NO_BOUND, NO_BOUND) if policy is None else policy.capacity
+    return pressure.standing_in(tx, one.project, one.store, limits, used).standing.to_json()
 
 
 def _policy(tx: Transaction, project: str) -> Policy | None:
@@ -172,12 +151,20 @@ def _store_alerts(one: StoreOverview, now: datetime) -> Iterator[str]:
     if one.overdue:
         yield f"{where}: {one.overdue} findings are overdue"
     if one.capacity["state"] != "open":
-        limit = one.capacity["hard_bytes" if one.capacity["state"] == "closed" else "soft_bytes"]
-        word = "hard" if one.capacity["state"] == "closed" else "soft"
-        yield (
-            f"{one.store}: {human_bytes(one.capacity['usage_bytes'])} used, above the {word} limit"
-            f" of {human_bytes(limit)}"
-        )
+        yield f"{where}: {_of_capacity(one.capacity)}; see `lastgood capacity {one.project}`"
+
+
+def _of_capacity(found: Mapping[str, Any]) -> str:
+    claimed = human_bytes(found["usage_bytes"] + found["in_flight_bytes"])
+    soft, hard = human_bytes(found["soft_bytes"]), human_bytes(found["hard_bytes"])
+    if found["state"] == "soft":
+        return f"{claimed} claimed, above the soft limit of {soft}: collection is sped up"
+    if found["hard_bytes"] < found["usage_bytes"] + found["in_flight_bytes"]:
+        return f"{claimed} claimed, above the hard limit of {hard}: nothing is admitted"
+    return (
+        f"{claimed} claimed, and collection cannot make the room for the next saves below {hard}:"
+        " new jobs are refused"
+    )
 
 
 def _stage_alerts(tx: Transaction, stages: Sequence[StageView]) -> Iterator[str]:
@@ -226,14 +213,20 @@ def _recovery_alerts(tx: Transaction, one: Recovery, stages: Sequence[StageView]
 def _disk_alerts(tx: Transaction) -> Iterator[str]:
     """A full store must not stop the catalog, or nothing could be deleted any more."""
     catalog_device = _device(_data_directory(tx))
-    if catalog_device is None:
-        return
     for store in projects.stores(tx):
-        if store.kind == "file" and _device(folder_of(store.config["root"])) == catalog_device:
+        if _shares_the_disk(store, catalog_device):
             yield (
                 f"{store.name} lies on the same disk as the catalog's database: when it is full,"
                 " nothing can be recorded, so nothing can be deleted"
             )
+
+
+def _shares_the_disk(store: projects.StoreRow, catalog_device: int | None) -> bool:
+    if store.kind == "postgres":
+        return not store.config["connection"]
+    if store.kind != "file" or catalog_device is None:
+        return False
+    return _device(folder_of(store.config["root"])) == catalog_device
 
 
 def _data_directory(tx: Transaction) -> Path | None:

@@ -31,8 +31,10 @@ from lastgood.errors import (
     IdempotencyConflict,
     InvalidInput,
     LastgoodError,
+    NoRoom,
     StaleSequence,
 )
+from lastgood.flows import pressure
 from lastgood.flows.admission import admit
 from lastgood.flows.policies import policy_of
 from lastgood.rules import layout
@@ -96,24 +98,13 @@ def prepare(
             where="$.objects", reason=f"{len(request.objects)} objects; give 1 to {OBJECTS_LIMIT}"
         )
     with catalog.transaction() as tx:
-        spill_store = policy_of(tx, writer.project).capacity.spill_store
-        names = [projects.get(tx, writer.project).store, spill_store]
-    candidates = [stores[name] for name in names if name is not None]
-    with catalog.transaction() as tx:
-        stage = stages.locked(tx, writer.project, writer.stage_id)
-        policy = policy_of(tx, writer.project)
-        generation = generations.require_writing(tx, stage, writer)
-        generations.renew(tx, generation, policy.leases.generation)
-        attempt = attempts.by_idempotency_key(
-            tx, stage.stage_id, writer.generation, request.idempotency_key
-        )
-        if attempt is None:
-            attempt_id = _open(
-                tx, stage, writer, generation.actor, token, policy, candidates, request
-            )
-            attempt = attempts.get(tx, writer.project, attempt_id)
-        else:
-            attempt = _again(tx, attempt, token, policy, request)
+        names = [projects.get(tx, writer.project).store, *_spill_store(tx, writer.project)]
+    candidates = [stores[name] for name in dict.fromkeys(names)]
+    try:
+        attempt = _opened(catalog, candidates, writer, token, request)
+    except NoRoom:
+        pressure.refused(catalog, writer.project, asked_bytes=request.size_bytes)
+        raise
     faults.point("prepare.after-transaction")
     store = stores[attempt.store]
     objects = create_uploads(catalog, store, attempt)
@@ -129,6 +120,35 @@ def prepare(
         objects,
         attempt.lease_expires_at,
     )
+
+
+def _opened(
+    catalog: Catalog,
+    candidates: Sequence[Store],
+    writer: Writer,
+    token: str,
+    request: PrepareRequest,
+) -> Attempt:
+    with catalog.transaction() as tx:
+        stage = stages.locked(tx, writer.project, writer.stage_id)
+        policy = policy_of(tx, writer.project)
+        generation = generations.require_writing(tx, stage, writer)
+        generations.renew(tx, generation, policy.leases.generation)
+        attempt = attempts.by_idempotency_key(
+            tx, stage.stage_id, writer.generation, request.idempotency_key
+        )
+        if attempt is None:
+            attempt_id = _open(
+                tx, stage, writer, generation.actor, token, policy, candidates, request
+            )
+            return attempts.get(tx, writer.project, attempt_id)
+        return _again(tx, attempt, token, policy, request)
+
+
+def _spill_store(tx: Transaction, project: str) -> list[str]:
+    """The store that the policy approves for what finds no room, if it is registered."""
+    named = policy_of(tx, project).capacity.spill_store
+    return [one.name for one in projects.stores(tx) if one.name == named]
 
 
 def how_of(store: Store) -> str:
@@ -164,7 +184,15 @@ def _open(
         },
     )
     # The counters are the last lock; a refusal takes all of this back.
-    store = admit(tx, stage.project, policy.capacity, candidates, request.size_bytes)
+    store = admit(
+        tx,
+        stage.project,
+        policy.capacity,
+        candidates,
+        request.size_bytes,
+        new_job=checkpoints.latest(tx, stage) is None,
+        actor=actor,
+    )
     checkpoint = CheckpointId.of(stage.name, writer.generation, request.sequence)
     new = NewAttempt(
         attempt_id=attempt_id,

@@ -21,14 +21,14 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.findings import Finding
 from lastgood.catalog.projects import Project
 from lastgood.errors import LastgoodError
-from lastgood.flows import inventory
+from lastgood.flows import inventory, pressure
 from lastgood.flows.inventory import Inventory, Progress
 from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.policies import policy_of
 from lastgood.flows.report import Facts, build, frames, passed, sightings
 from lastgood.reports import html, quality
 from lastgood.reports.quality import CheckResult
-from lastgood.rules.capacity import Limits
+from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import StoreError
 from lastgood.stores.open import Stores
 
@@ -114,6 +114,8 @@ def _report(
 ) -> dict[str, Any]:
     with catalog.transaction() as tx:
         _carry_on(tx, project, taken, actor)
+    pressure.observe(catalog, project, cause=f"a listing of {taken.store}", actor=actor)
+    with catalog.transaction() as tx:
         facts = _facts(tx, project, taken, window, listed_at)
     checks = quality.run(frames(facts), owner=facts.project.owner)
     document = build(facts, checks)
@@ -150,6 +152,7 @@ def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> No
         taken.store,
         backend_bytes=taken.whole.backend_bytes,
         backend_total=taken.whole.backend_total,
+        known_bytes=_known_bytes(taken),
         at=taken.finished_at,
     )
     if not is_newest:
@@ -165,6 +168,13 @@ def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> No
             actor=actor,
             at=history.now(tx),
         )
+
+
+def _known_bytes(taken: Inventory) -> int:
+    """Of what was listed, the part that the counters have, too: of copies and of attempts."""
+    totals = taken.whole.equation.totals
+    beside = {Line.CONTROL, Line.NONCURRENT, Line.UNEXPLAINED}
+    return sum(totals[line].size_bytes for line in Line if line not in beside)
 
 
 def _deadline(project: Project) -> timedelta:
@@ -190,12 +200,9 @@ def _facts(
         taken=taken,
         counts=reports.counts(tx, project, taken.store),
         activity=reports.activity(tx, project, window),
-        use=use,
-        limits=Limits.of(
-            policy_of(tx, project).capacity,
-            total_bytes=use.total_bytes,
-            peak_bytes=use.peak_bytes,
-        ),
+        standing=pressure.standing_in(
+            tx, project, taken.store, policy_of(tx, project).capacity, use
+        ).standing,
         findings=_open_findings(tx, project, taken.store),
         history=[one.document for one in earlier],
         stores_listed={**reports.listed_at(tx, project, names), **listed_at},

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lastgood.catalog.capacity import StoreUse
 from lastgood.catalog.findings import Finding, Sighting
 from lastgood.catalog.projects import Project, StoreRow
 from lastgood.catalog.reports import STATES
@@ -21,7 +20,7 @@ from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.inventory_tally import Difference, Place
 from lastgood.reports.quality import CRITICAL, CheckResult, Frames
 from lastgood.rules.byte_equation import Line
-from lastgood.rules.capacity import Limits
+from lastgood.rules.capacity import Standing
 
 FORMAT_VERSION = 1
 _STATE_LINES = {
@@ -45,8 +44,7 @@ class Facts:
     taken: Inventory
     counts: Mapping[str, tuple[int, int]]
     activity: Mapping[str, int]
-    use: StoreUse
-    limits: Limits
+    standing: Standing
     findings: Sequence[Finding]
     history: Sequence[Mapping[str, Any]]  # earlier documents, the newest first
     stores_listed: Mapping[str, datetime | None]
@@ -235,18 +233,8 @@ def _differences(taken: Inventory, project: str) -> list[dict[str, Any]]:
 
 
 def _capacity(facts: Facts) -> dict[str, Any]:
-    """The whole store against its watermarks, and the project's part of it."""
-    whole, own = facts.use.whole, facts.use.own
-    return {
-        "usage_bytes": whole.usage_bytes,
-        "in_flight_bytes": whole.in_flight_bytes,
-        "project_bytes": own.usage_bytes,
-        "soft_bytes": facts.limits.soft_bytes,
-        "hard_bytes": facts.limits.hard_bytes,
-        "reserve_bytes": facts.limits.reserve_bytes,
-        "total_bytes": facts.use.total_bytes,
-        "state": facts.limits.state(whole).value,
-    }
+    """The measure that is nearer to its watermarks, and the project's part of the store."""
+    return facts.standing.to_json()
 
 
 def _trend(facts: Facts) -> list[dict[str, Any]]:

@@ -14,25 +14,22 @@ from typing import Any
 from lastgood import errors
 from lastgood.catalog import (
     blocks,
-    capacity,
     copies,
     history,
     locks,
-    projects,
     stages,
     validations,
 )
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.receipts import Receipt
 from lastgood.catalog.validations import PresentCopy
-from lastgood.flows import quarantine
+from lastgood.flows import pressure, quarantine
 from lastgood.flows.examination import examine
 from lastgood.flows.levels import Ladder
 from lastgood.flows.policies import policy_of
 from lastgood.flows.walk_back import walk_back
 from lastgood.rules import cadence
 from lastgood.rules.cadence import CopySeen, Due, Why
-from lastgood.rules.capacity import CapacityState, Limits
 from lastgood.rules.names import CheckpointId
 from lastgood.rules.policy import Policy
 from lastgood.rules.retention_rules import Level, ReceiptVerdict
@@ -64,7 +61,7 @@ def due_levels(
         now = history.now(tx)
         blocked = set(blocks.blocked_stages(tx, project))
         present = validations.present(tx, project)
-        hurry = _above_soft(tx, project, policy)
+        hurry = _pressed(tx, project)
         requested = validations.requested(tx, project, now - _REQUEST_STANDS)
         named = stages.names(tx, project)
     found: dict[int, list[Level]] = {}
@@ -117,10 +114,8 @@ def _failed_at(item: Due, failed: Sequence[CopySeen]) -> bool:
     return receipts[item.level].verdict is ReceiptVerdict.FAIL
 
 
-def _above_soft(tx: Transaction, project: str, policy: Policy) -> bool:
-    use = capacity.use(tx, project, projects.get(tx, project).store)
-    limits = Limits.of(policy.capacity, total_bytes=use.total_bytes, peak_bytes=use.peak_bytes)
-    return limits.state(use.whole) is not CapacityState.OPEN
+def _pressed(tx: Transaction, project: str) -> bool:
+    return any(one.pressed for one in pressure.look(tx, project))
 
 
 def run(

@@ -1,27 +1,45 @@
-"""How much of a store may be used, and whether an attempt gets the room that it asks for.
+"""How much of a store may be used, where a project stands in it, and whether an attempt gets the
+room that it asks for.
 
 Usage is the larger of the catalog's sum and the backend's last total: whoever knows of more bytes
 is believed. Hard is the smaller of the policy's share and the total minus the reserve. An attempt
 owns its declared bytes from the moment of prepare: two jobs cannot both take the last room.
+
+A share of the policy bounds what everybody has in the store; bytes bound the project's own part.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
+from typing import Any
 
-from lastgood.rules.policy_sections import CapacityPolicy
+from lastgood.rules.policy_sections import Bound, CapacityPolicy
 
 OVERHEAD = Fraction(5, 100)  # of the peak: manifests, parts in flight, block rounding
+SWEEP_INTERVAL = timedelta(minutes=15)
+"""How often a sweep comes by itself."""
 _SOONEST = timedelta(minutes=1)
+_NOBODY_KNOWS = timedelta(hours=1)
+NO_BOUND = Bound(Fraction(1))
 
 
 class CapacityState(StrEnum):
+    """Where a project stands in a store; everything written counts, and everything declared.
+
+    `open`: not above soft. `closed`: above hard, or above soft while the newest proof says that
+    the running jobs' next saves will not fit below hard. `soft`: all else.
+    """
+
     OPEN = "open"
-    SOFT = "soft"  # collection speeds up; no new retention beyond the anchors
-    CLOSED = "closed"  # nothing is admitted
+    SOFT = "soft"
+    CLOSED = "closed"
+
+
+_SEVERITY = {state: number for number, state in enumerate(CapacityState)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +76,6 @@ class Limits:
         hard = _smaller(policy.hard.of(total_bytes), without_reserve)
         return cls(_smaller(policy.soft.of(total_bytes), hard), hard, reserve)
 
-    def state(self, use: Use) -> CapacityState:
-        """Where this use stands."""
-        if self.hard_bytes is not None and use.claimed_bytes > self.hard_bytes:
-            return CapacityState.CLOSED
-        if self.soft_bytes is not None and use.claimed_bytes > self.soft_bytes:
-            return CapacityState.SOFT
-        return CapacityState.OPEN
-
 
 def measured_reserve(peak_bytes: int) -> int:
     """Room for one checkpoint kept while the next is written and validated, plus overhead."""
@@ -78,12 +88,125 @@ def _smaller(one: int | None, other: int | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
-    """What the next sweeps will give back: the gate's own verdicts say how much."""
+class Measure:
+    """One use held against its limits."""
 
-    reclaimable_bytes: int = 0
-    next_sweep_in: timedelta = timedelta(hours=1)
-    interval: timedelta = timedelta(hours=1)
+    use: Use
+    limits: Limits
+
+    def over_soft(self, more_bytes: int = 0) -> int:
+        """The bytes above soft, with so many more; 0 if there is no such limit."""
+        return _over(self.use.claimed_bytes + more_bytes, self.limits.soft_bytes)
+
+    def over_hard(self, more_bytes: int = 0) -> int:
+        """The bytes above hard, with so many more; 0 if there is no such limit."""
+        return _over(self.use.claimed_bytes + more_bytes, self.limits.hard_bytes)
+
+    @property
+    def state(self) -> CapacityState:
+        if self.over_hard():
+            return CapacityState.CLOSED
+        return CapacityState.SOFT if self.over_soft() else CapacityState.OPEN
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "usage_bytes": self.use.usage_bytes,
+            "in_flight_bytes": self.use.in_flight_bytes,
+            "soft_bytes": self.limits.soft_bytes,
+            "hard_bytes": self.limits.hard_bytes,
+            "reserve_bytes": self.limits.reserve_bytes,
+        }
+
+
+def _over(claimed_bytes: int, limit_bytes: int | None) -> int:
+    return 0 if limit_bytes is None else max(0, claimed_bytes - limit_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A project in a store: everybody's use against the shares, its own against its bytes.
+
+    `reaches` is what the newest proof says, None if none counts (see `rules.reach`).
+    """
+
+    whole: Measure
+    own: Measure
+    total_bytes: int | None = None
+    reaches: bool | None = None
+
+    @classmethod
+    def of(
+        cls,
+        policy: CapacityPolicy,
+        *,
+        own: Use,
+        whole: Use,
+        total_bytes: int | None,
+        peak_bytes: int,
+        reaches: bool | None = None,
+    ) -> Standing:
+        """Where a project with this policy stands."""
+        shares = replace(policy, soft=_share(policy.soft), hard=_share(policy.hard))
+        return cls(
+            Measure(whole, Limits.of(shares, total_bytes=total_bytes, peak_bytes=peak_bytes)),
+            Measure(own, Limits.of(policy, total_bytes=None, peak_bytes=peak_bytes)),
+            total_bytes,
+            reaches,
+        )
+
+    @property
+    def state(self) -> CapacityState:
+        state = self.binding.state
+        if state is CapacityState.SOFT and self.reaches is False:
+            return CapacityState.CLOSED
+        return state
+
+    @property
+    def binding(self) -> Measure:
+        """The measure that is nearer to its limit."""
+        return min(self.whole, self.own, key=_nearness)
+
+    @property
+    def over_soft_bytes(self) -> int:
+        """What must go before the project stands open again."""
+        return max(self.whole.over_soft(), self.own.over_soft())
+
+    def missing_bytes(self, whole_more: int, own_more: int) -> int:
+        """What must go before so many more bytes of everybody, and of the project, fit."""
+        return max(self.whole.over_hard(whole_more), self.own.over_hard(own_more))
+
+    def to_json(self) -> dict[str, Any]:
+        """`measure` says whose use the numbers are: everybody's in the `store`, or the
+        `project`'s own."""
+        binding = self.binding
+        return {
+            "state": self.state.value,
+            "measure": "store" if binding is self.whole else "project",
+            **binding.to_json(),
+            "total_bytes": self.total_bytes,
+            "project_bytes": self.own.use.usage_bytes,
+            "over_soft_bytes": self.over_soft_bytes,
+            "reaches": self.reaches,
+        }
+
+
+def _share(bound: Bound) -> Bound:
+    return bound if bound.share is not None else NO_BOUND
+
+
+def _nearness(measure: Measure) -> tuple[int, Fraction]:
+    """The severest first, then the fullest."""
+    hard, claimed = measure.limits.hard_bytes, measure.use.claimed_bytes
+    full = Fraction(-1) if hard is None else Fraction(claimed, hard or 1)
+    return -_SEVERITY[measure.state], -full
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Bytes that a sweep gives back, so long from now."""
+
+    after: timedelta
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,39 +216,52 @@ class Admission:
     admitted: bool
     state: CapacityState  # as it was when asked
     asked_bytes: int
-    use: Use
-    limits: Limits
-    missing_bytes: int
+    measure: Measure
+    missing_bytes: int  # 0 for a new job that is refused although this save would fit
     retry_after: timedelta
 
     @property
     def retry_after_seconds(self) -> int:
         return int(self.retry_after.total_seconds())
 
-
-_NO_COLLECTION = Collection()
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "state": self.state.value,
+            **self.measure.to_json(),
+            "missing_bytes": self.missing_bytes,
+            "retry_after_seconds": self.retry_after_seconds,
+        }
 
 
 def admit(
-    use: Use, limits: Limits, asked_bytes: int, collection: Collection = _NO_COLLECTION
+    standing: Standing, asked_bytes: int, *, new_job: bool = False, forecast: Iterable[Freed] = ()
 ) -> Admission:
-    """Decide whether an attempt that declares `asked_bytes` gets its room now."""
-    over = 0
-    if limits.hard_bytes is not None:
-        over = max(0, use.claimed_bytes + asked_bytes - limits.hard_bytes)
+    """Decide whether an attempt that declares `asked_bytes` gets its room now.
+
+    While a project stands closed only by its proof, jobs that already have a checkpoint go on
+    saving up to hard, and `new_job` is refused. `forecast` is what the proof says of later.
+    """
+    refusing = max(standing.whole, standing.own, key=lambda one: one.over_hard(asked_bytes))
+    missing = refusing.over_hard(asked_bytes)
+    closed_to_it = new_job and standing.state is CapacityState.CLOSED
+    admitted = not missing and not closed_to_it
+    needed = missing or standing.over_soft_bytes
     return Admission(
-        admitted=over == 0,
-        state=limits.state(use),
+        admitted=admitted,
+        state=standing.state,
         asked_bytes=asked_bytes,
-        use=use,
-        limits=limits,
-        missing_bytes=over,
-        retry_after=_retry_after(over, collection) if over else timedelta(0),
+        measure=refusing if missing else standing.binding,
+        missing_bytes=missing,
+        retry_after=timedelta(0) if admitted else retry_after(needed, forecast),
     )
 
 
-def _retry_after(missing_bytes: int, collection: Collection) -> timedelta:
-    """After the next sweep if it gives back enough, else after the one behind it."""
-    soonest = max(collection.next_sweep_in, _SOONEST)
-    enough = collection.reclaimable_bytes >= missing_bytes
-    return soonest if enough else soonest + collection.interval
+def retry_after(missing_bytes: int, forecast: Iterable[Freed]) -> timedelta:
+    """When it is worth asking again: at the sweep by which enough is given back, else in an
+    hour."""
+    freed = 0
+    for each in sorted(forecast, key=lambda each: each.after):
+        freed += each.size_bytes
+        if freed >= missing_bytes:
+            return max(each.after, timedelta(0), _SOONEST)
+    return _NOBODY_KNOWS

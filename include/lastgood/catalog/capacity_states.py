@@ -1,0 +1,166 @@
+"""Where each project stands in each store, as history: a row for each change, with its numbers and
+its cause.
+
+Rows are written under the project's shared lock and the store's counters, and later than every mark
+that was made: what a mark has judged by does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from lastgood.catalog.db import Transaction
+from lastgood.rules.capacity import CapacityState, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """One change. `numbers` are the standing's, as they were."""
+
+    project: str
+    store: str
+    number: int
+    state: str
+    cause: str
+    numbers: dict[str, Any]
+    proof_id: int | None
+    actor: str
+    recorded_at: datetime
+
+
+_COLUMNS = "project, store, number, state, cause, numbers, proof_id, actor, recorded_at"
+
+
+def newest(
+    tx: Transaction, project: str, store: str, at: datetime | None = None
+) -> StateRow | None:
+    """The last change, up to `at` where that is given. None: it always stood open."""
+    row = tx.execute(
+        f"""
+        SELECT {_COLUMNS} FROM capacity_states
+         WHERE project = %s AND store = %s AND recorded_at <= coalesce(%s, 'infinity'::timestamptz)
+         ORDER BY number DESC LIMIT 1
+        """,
+        (project, store, at),
+    ).fetchone()
+    return StateRow(**row) if row else None
+
+
+def record(
+    tx: Transaction,
+    project: str,
+    store: str,
+    standing: Standing,
+    *,
+    cause: str,
+    proof_id: int | None,
+    actor: str,
+) -> StateRow:
+    """Append a change. The caller holds the project's shared lock and the store's counters."""
+    row = tx.execute(
+        f"""
+        WITH last AS (
+          SELECT max(number) AS number, max(recorded_at) AS recorded_at
+            FROM capacity_states WHERE project = %(project)s AND store = %(store)s
+        )
+        INSERT INTO capacity_states ({_COLUMNS})
+        SELECT %(project)s, %(store)s, coalesce(last.number, 0) + 1, %(state)s, %(cause)s,
+               %(numbers)s, %(proof_id)s, %(actor)s,
+               greatest(catalog_clock(), last.recorded_at + interval '1 microsecond',
+                        p.last_mark_at + interval '1 microsecond')
+          FROM last, projects AS p WHERE p.project = %(project)s
+        RETURNING {_COLUMNS}
+        """,
+        {
+            "project": project,
+            "store": store,
+            "state": standing.state.value,
+            "cause": cause,
+            "numbers": Jsonb(standing.to_json()),
+            "proof_id": proof_id,
+            "actor": actor,
+        },
+    ).fetchone()
+    assert row is not None, f"project {project} exists: its lock is held"
+    return StateRow(**row)
+
+
+def opened_at(tx: Transaction, project: str, store: str) -> datetime | None:
+    """When the project last came to stand open in the store; None if it always did, or never
+    again."""
+    row = tx.execute(
+        """
+        SELECT max(recorded_at) AS at FROM capacity_states
+         WHERE project = %s AND store = %s AND state = 'open'
+        """,
+        (project, store),
+    ).fetchone()
+    assert row is not None
+    at: datetime | None = row["at"]
+    return at
+
+
+def pressed_since(tx: Transaction, project: str, as_of: datetime) -> datetime | None:
+    """Since when the project has not stood open in its own store, as of an instant; None if it
+    does."""
+    row = tx.execute(
+        """
+        WITH told AS (
+          SELECT state, recorded_at FROM capacity_states
+            JOIN projects USING (project, store)
+           WHERE project = %(project)s AND recorded_at <= %(as_of)s
+        )
+        SELECT min(recorded_at) AS since FROM told
+         WHERE recorded_at > coalesce((SELECT max(recorded_at) FROM told WHERE state = 'open'),
+                                      '-infinity')
+        """,
+        {"project": project, "as_of": as_of},
+    ).fetchone()
+    assert row is not None
+    since: datetime | None = row["since"]
+    return since
+
+
+def changes(
+    tx: Transaction, project: str | None = None, *, at: datetime | None = None, limit: int = 100
+) -> Sequence[StateRow]:
+    """The changes of one project or of all, the newest first, up to `at` where that is given."""
+    rows = tx.execute(
+        f"""
+        SELECT {_COLUMNS} FROM capacity_states
+         WHERE (%(project)s::text IS NULL OR project = %(project)s)
+           AND recorded_at <= coalesce(%(at)s, 'infinity'::timestamptz)
+         ORDER BY recorded_at DESC, project, store, number DESC LIMIT %(limit)s
+        """,
+        {"project": project, "at": at, "limit": limit},
+    )
+    return [StateRow(**row) for row in rows]
+
+
+def as_of(tx: Transaction, project: str | None, at: datetime) -> Sequence[StateRow]:
+    """The last change of every project and store up to an instant."""
+    rows = tx.execute(
+        f"""
+        SELECT DISTINCT ON (project, store) {_COLUMNS} FROM capacity_states
+         WHERE (%(project)s::text IS NULL OR project = %(project)s) AND recorded_at <= %(at)s
+         ORDER BY project, store, number DESC
+        """,
+        {"project": project, "at": at},
+    )
+    return [StateRow(**row) for row in rows]
+
+
+def severest(tx: Transaction) -> dict[tuple[str, str], CapacityState]:
+    """The state of every project and store that ever stood otherwise than open."""
+    rows = tx.execute(
+        """
+        SELECT DISTINCT ON (project, store) project, store, state FROM capacity_states
+         ORDER BY project, store, number DESC
+        """
+    )
+    return {(row["project"], row["store"]): CapacityState(row["state"]) for row in rows}
