@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 
+from lastgood.stack.postgres import EmbeddedPostgres
 from lastgood.stores import parts
 from lastgood.stores.base import Store
 from lastgood.stores.file import FileStore
+from lastgood.stores.postgres import PostgresStore
+from lastgood.stores.postgres_database import create_tables
 from lastgood.stores.s3 import S3Store
 from lastgood.stores.s3_client import CONFIG, prepared
+from tests.ceph.fixtures import MakeBucket
+from tests.conftest import APP_ROLE
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 MiB = 1 << 20
-_bucket_numbers = itertools.count(1)
+KINDS = ["file", "file-direct", "s3", "s3-versioned", "ceph", "ceph-versioned", "postgres"]
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +51,7 @@ def bucket_store(moto_s3: str) -> Iterator[Callable[..., S3Store]]:
     )
 
     def make(*, versioned: bool = False, prefix: str = "jobs/a+b c") -> S3Store:
-        bucket = f"conformance-{next(_bucket_numbers)}"
+        bucket = f"conformance-{next(_numbers)}"
         client.create_bucket(Bucket=bucket)
         if versioned:
             client.put_bucket_versioning(
@@ -52,10 +63,54 @@ def bucket_store(moto_s3: str) -> Iterator[Callable[..., S3Store]]:
     client.close()
 
 
-@pytest.fixture(params=["file", "file-direct", "s3", "s3-versioned"])
+@pytest.fixture
+def schema_store(
+    postgres: EmbeddedPostgres, store_database: str
+) -> Iterator[Callable[[], PostgresStore]]:
+    """A function that makes a store of a new schema."""
+    with ExitStack() as stack:
+
+        def make() -> PostgresStore:
+            schema = f"store_{next(_numbers)}"
+            create_tables(postgres.dsn(store_database), schema, role=APP_ROLE)
+            made = PostgresStore("stored", postgres.dsn(store_database, APP_ROLE), schema)
+            stack.callback(made.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def store_database(postgres: EmbeddedPostgres) -> str:
+    """The name of a database for the tables of stores."""
+    postgres.create_role(APP_ROLE)
+    postgres.create_database("stores")
+    return "stores"
+
+
+@pytest.fixture
+def ceph_store(ceph_client: S3Client, make_ceph_bucket: MakeBucket) -> Callable[[str], S3Store]:
+    """A function that makes a store of a new bucket of Ceph, of the kind that it is given."""
+
+    def make(kind: str) -> S3Store:
+        bucket = make_ceph_bucket(
+            versioned=kind == "ceph-versioned", object_lock=kind == "ceph-lock"
+        )
+        return S3Store("stored", ceph_client, bucket, "jobs/a+b c")
+
+    return make
+
+
+@pytest.fixture(params=KINDS)
 def store(
     request: pytest.FixtureRequest, tmp_path: Path, bucket_store: Callable[..., S3Store]
 ) -> Store:
+    if request.param.startswith("ceph"):
+        real: Store = request.getfixturevalue("ceph_store")(request.param)
+        return real
+    if request.param == "postgres":
+        made: Store = request.getfixturevalue("schema_store")()
+        return made
     if request.param.startswith("file"):
         return FileStore("stored", tmp_path, direct=request.param == "file-direct")
     return bucket_store(versioned=request.param == "s3-versioned")

@@ -95,6 +95,8 @@ def test_the_configuration_of_the_checkout_is_good(catalog: Catalog) -> None:
         ("stores/local.yaml", STORE.replace("file", "tape"), 2, "kind"),
         ("stores/local.yaml", STORE + "tier: slow\n", 6, "tier"),
         ("stores/other.yaml", STORE, 1, "name"),
+        ("stores/Big.yaml", STORE.replace("local", "Big"), 1, "name"),
+        ("projects/vision.yaml", PROJECT.replace("store: local", "store: A b"), 3, "store"),
         ("projects/vision.yaml", PROJECT.replace("3d", "soon"), 6, "finding_deadline"),
         ("projects/vision.yaml", PROJECT.replace("store: local", "store: nowhere"), 3, "store"),
         ("projects/vision.yaml", PROJECT.replace("small", "absent"), 4, "policy"),

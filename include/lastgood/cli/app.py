@@ -10,7 +10,7 @@ import psycopg
 import psycopg_pool
 import typer
 
-from lastgood.cli import keeping, looking, policies, rebuilding, retiring, setup, working
+from lastgood.cli import keeping, looking, policies, rebuilding, retiring, setup, stores, working
 from lastgood.cli.exits import fail
 from lastgood.errors import InvalidInput, LastgoodError, Unavailable
 
@@ -64,6 +64,7 @@ app.add_typer(keeping.finding, name="finding")
 app.add_typer(working.reports, name="reports")
 app.add_typer(policies.policy, name="policy")
 app.add_typer(retiring.retire, name="retire")
+app.add_typer(stores.store, name="store")
 app.add_typer(setup.keys, name="project-key")
 app.add_typer(setup.clock, name="clock")
 

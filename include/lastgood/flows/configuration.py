@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lastgood.catalog.projects import Project, StoreRow
-from lastgood.errors import InvalidConfig, InvalidPolicy
+from lastgood.errors import InvalidConfig, InvalidInput, InvalidPolicy
 from lastgood.flows.config_documents import ConfigDocument, read_file, read_folder
 from lastgood.flows.contracts import registered
 from lastgood.rules.contract import Contract
-from lastgood.rules.names import check_name
+from lastgood.rules.names import check_name, check_schema
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import read_duration
 
+T = TypeVar("T")
 _FINDING_DEADLINE = timedelta(days=3)
 
 
@@ -38,7 +39,8 @@ def read_configuration(folder: Path) -> Configuration:
         reason = "no such folder: a configuration has stores/, projects/ and policies/"
         raise InvalidConfig(file=str(folder / "stores"), line=1, key="-", reason=reason)
     stores = {
-        document.value["name"]: _store(document) for document in read_folder(folder / "stores")
+        document.value["name"]: _refused_here(_store, document)
+        for document in read_folder(folder / "stores")
     }
     policies = {
         document.value["name"]: _policy(document, stores)
@@ -46,7 +48,7 @@ def read_configuration(folder: Path) -> Configuration:
     }
     projects = []
     for document in read_folder(folder / "projects"):
-        project = _project(document)
+        project = _refused_here(_project, document)
         if project.store not in stores:
             raise document.refuse("store", f"stores/{project.store}.yaml is not there")
         if project.policy not in policies:
@@ -61,14 +63,31 @@ def read_policy(file: Path) -> Policy:
     return _parsed(read_file(file))
 
 
+def _refused_here(read: Callable[[ConfigDocument], T], document: ConfigDocument) -> T:
+    """What `read` makes of the document; its error with the file and the line."""
+    try:
+        return read(document)
+    except InvalidConfig:
+        raise
+    except InvalidInput as error:
+        where = str(error.facts["where"])
+        raise document.refuse(where, str(error).removeprefix(f"{where}: ")) from None
+
+
 def _store(document: ConfigDocument) -> StoreRow:
     common = ("name", "kind", "failure_domain", "tier")
-    kind = document.root.at("kind", document.value.get("kind")).one_of(("file", "s3"))
+    kind = document.root.at("kind", document.value.get("kind")).one_of(("file", "s3", "postgres"))
     if kind == "file":
         read = document.root.fields((*common, "root"), ("direct", "encryption"))
         config: dict[str, Any] = {
             "root": read["root"].text(),
             "direct": "direct" in read and read["direct"].flag(),
+        }
+    elif kind == "postgres":
+        read = document.root.fields((*common, "schema"), ("connection", "encryption"))
+        config = {
+            "root": read["schema"].checked(check_schema),
+            "connection": read["connection"].text() if "connection" in read else None,
         }
     else:
         read = document.root.fields((*common, "bucket"), ("prefix", "connection", "encryption"))

@@ -21,6 +21,7 @@ GENERATION_LIMIT = 99_999_999
 SEQUENCE_LIMIT = 999_999_999_999
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_SCHEMA = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,62}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _POSITION = re.compile(r"(0|[1-9][0-9]{0,15})\.(0|[1-9][0-9]{0,15})")
@@ -32,6 +33,17 @@ def check_name(value: object, where: str) -> str:
     if isinstance(value, str) and _NAME.fullmatch(value):
         return value
     raise InvalidName(where=where, name=shown(value))
+
+
+def check_schema(value: object, where: str) -> str:
+    """Return `value` if it may name a store's schema in a database, else InvalidInput."""
+    if isinstance(value, str) and _SCHEMA.fullmatch(value) and value not in ("lastgood", "public"):
+        return value
+    reason = (
+        f"{shown(value)!r} is no schema for a store: a-z, 0-9 and _, at most 63, beginning with a"
+        " letter, and neither lastgood nor public, nor beginning with pg_"
+    )
+    raise InvalidInput(where=where, reason=reason)
 
 
 def check_digest(value: object, where: str) -> ManifestDigest:

@@ -18,10 +18,11 @@ class StoreConfig:
     """What an operator says about a store: see `include/config/stores`."""
 
     name: str
-    kind: str  # "file" | "s3"
-    root: str  # a folder (relative to $LASTGOOD_VAR unless absolute), or a bucket
+    kind: str  # "file" | "s3" | "postgres"
+    root: str  # a folder (relative to $LASTGOOD_VAR unless absolute), a bucket, or a schema
     prefix: str = ""  # s3: what all keys begin with
-    connection: str | None = None  # s3: an Airflow connection; None: boto3's own credentials
+    # An Airflow connection. None: s3 takes boto3's own credentials, postgres the catalog's database
+    connection: str | None = None
     direct: bool = False  # file: jobs write into the attempt's own folder
 
     @classmethod
@@ -48,7 +49,20 @@ def open_store(config: StoreConfig) -> Store:
         from lastgood.stores.s3 import open_s3
 
         return open_s3(config.name, config.root, config.prefix, config.connection)
+    if config.kind == "postgres":
+        from lastgood.stores.postgres import PostgresStore
+
+        return PostgresStore(config.name, _conninfo(config), config.root)
     raise StoreError(store=config.name, key="", reason=f"no store of kind {config.kind!r} is known")
+
+
+def _conninfo(config: StoreConfig) -> str:
+    from lastgood.connections import NoConnection, catalog_conninfo, conninfo_of
+
+    try:
+        return conninfo_of(config.connection) if config.connection else catalog_conninfo()
+    except NoConnection as absent:
+        raise StoreError(store=config.name, key="", reason=str(absent)) from absent
 
 
 def folder_of(root: str) -> Path:
