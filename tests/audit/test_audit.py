@@ -44,6 +44,7 @@ def test_an_untouched_catalog_passes(world: World) -> None:
     found = audit.run(world.catalog)
     assert found.breaks == []
     assert (found.stages, found.receipts, found.tombstones, found.open_tombstones) == (1, 4, 2, 0)
+    assert found.certificates == 2
 
 
 TAMPERINGS = {
@@ -97,6 +98,25 @@ TAMPERINGS = {
             ("tombstone", "tombstone 2", "its content has digest"),
             ("tombstone", "tombstone 2", "fact no_hold is false"),
         ],
+    ),
+    "a certificate's body": (
+        "UPDATE certificates SET body = jsonb_set(body, '{keys,gone_bytes}', '1') WHERE number = 1",
+        [
+            ("certificate", "certificate 1", "its content has digest"),
+            ("certificate", "certificate 1", "what the store answered"),
+        ],
+    ),
+    "a certificate": (
+        "DELETE FROM certificates WHERE number = 2",
+        [("tombstone", "tombstone 2", "uncertified")],
+    ),
+    "what the store answered": (
+        "UPDATE tombstone_keys SET outcome = 'absent' WHERE number = 1",
+        [("certificate", "certificate 1", "what the store answered")],
+    ),
+    "a mark's digest": (
+        "UPDATE marks SET digest = repeat('0', 64)",
+        [("tombstone", "tombstone 1", "has another digest than was certified")],
     ),
     "a mark's candidate": (
         "DELETE FROM mark_candidates WHERE copy_id ="
@@ -158,8 +178,10 @@ def test_a_deletion_certified_anew_is_found_by_the_next_in_its_chain(
         "UPDATE tombstones SET digest = %s WHERE number = 1", (tombstones.digest_of(first),)
     )
     found = audit.run(world.catalog, "vision").breaks
-    assert [one.name for one in found] == ["vision/gpt/pretrain tombstone 2"]
-    assert "predecessor" in found[0].problem
+    told = {one.name: one.problem for one in found}
+    assert set(told) == {"vision/gpt/pretrain tombstone 2", "vision/gpt/pretrain certificate 1"}
+    assert "predecessor" in told["vision/gpt/pretrain tombstone 2"]
+    assert "another one than was certified" in told["vision/gpt/pretrain certificate 1"]
 
 
 def test_an_unknown_project_is_no_clean_audit(world: World) -> None:

@@ -5,9 +5,12 @@ All of them come back empty from a catalog whose history nobody touched.
 
 from __future__ import annotations
 
-from typing import LiteralString
+from collections.abc import Mapping
+from typing import Any, LiteralString
 
+from lastgood.catalog import marks
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.marks import Mark
 from lastgood.catalog.rebuilds import ACTOR
 
 _CONTRADICTIONS: tuple[tuple[str, str, LiteralString], ...] = (
@@ -207,3 +210,52 @@ def stages_with_records(tx: Transaction, project: str) -> list[tuple[int, str]]:
         (project,),
     )
     return [(row["stage_id"], row["name"]) for row in rows]
+
+
+def named_policies(tx: Transaction, project: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The policies that tombstones name: digest and document."""
+    rows = tx.execute(
+        """
+        SELECT DISTINCT ON (digest) digest, document FROM policy_versions
+         WHERE project = %(project)s
+           AND digest IN (SELECT policy_digest FROM tombstones WHERE project = %(project)s)
+         ORDER BY digest
+        """,
+        {"project": project},
+    )
+    return [(row["digest"], row["document"]) for row in rows]
+
+
+def named_marks(tx: Transaction, project: str) -> list[Mark]:
+    """The marks that tombstones name."""
+    rows = tx.execute(
+        """
+        SELECT DISTINCT mark_id FROM tombstones
+         WHERE project = %s AND mark_id IS NOT NULL ORDER BY mark_id
+        """,
+        (project,),
+    ).fetchall()
+    return [marks.get(tx, project, row["mark_id"]) for row in rows]
+
+
+def named_manifests(tx: Transaction, project: str) -> list[str]:
+    """The digests of the manifests that tombstones name, and of the receipts that they name."""
+    rows = tx.execute(
+        """
+        SELECT DISTINCT v.digest FROM tombstones,
+               LATERAL (VALUES (facts #>> '{evidence,manifest}'),
+                               (facts #>> '{facts,newer_passed,digests,manifest}'),
+                               (facts #>> '{facts,newer_present,digests,manifest}')) AS v (digest)
+         WHERE project = %s AND v.digest IS NOT NULL ORDER BY v.digest
+        """,
+        (project,),
+    )
+    return [row["digest"] for row in rows]
+
+
+def manifest_body(tx: Transaction, project: str, digest: str) -> bytes | None:
+    """A manifest as it is stored, whatever its digest says; None if there is none."""
+    row = tx.execute(
+        "SELECT body FROM manifests WHERE project = %s AND digest = %s", (project, digest)
+    ).fetchone()
+    return bytes(row["body"]) if row else None

@@ -51,6 +51,20 @@ def put_incarnation(store: Store, ours: Identity) -> None:
     _put(store, layout.incarnation_key(ours.incarnation), _content(ours, ours.incarnation_facts))
 
 
+def put_digest(
+    store: Store, project: str, number: int, catalog_id: str, body: Mapping[str, Any], digest: str
+) -> None:
+    """Write once that a project's daily digest with this number is this one. Raises CatalogBehind
+    if the store holds another."""
+    document = {
+        "format_version": _FORMAT_VERSION,
+        "catalog_id": catalog_id,
+        "incarnation": body["incarnation"],
+        "facts": {"day": body["day"], "digest": digest},
+    }
+    _put(store, layout.digest_key(project, number), canonical_json(document))
+
+
 def take_over(store: Store, ours: Identity) -> None:
     """Make a store this incarnation's, whose id it names or that nobody owns; everything older
     refuses to use it from then on. Raises ForeignCatalog, and CatalogBehind if another rebuild

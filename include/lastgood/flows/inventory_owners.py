@@ -101,7 +101,7 @@ class Belonging:
         return self._known[alike]
 
     def _knows(self, key: ControlKey) -> bool:
-        if key.kind in (ControlKind.CATALOG, ControlKind.INCARNATION):
+        if key.kind in (ControlKind.CATALOG, ControlKind.INCARNATION, ControlKind.DIGEST):
             return True
         if self.owner is None or key.number is None:
             return False

@@ -73,8 +73,8 @@ class GateFacts:
 
     def items(self) -> Iterator[tuple[str, Fact]]:
         """Each condition by its name, in the order above."""
-        for field in fields(self):
-            yield field.name, getattr(self, field.name)
+        for each in fields(self):
+            yield each.name, getattr(self, each.name)
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         return {name: fact.to_json() for name, fact in self.items()}

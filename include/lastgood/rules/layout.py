@@ -7,6 +7,8 @@
     control/incarnation/<n>                                 write-once counters, highest wins
     control/stages/<project>/<workload>/<stage>/generation/<n>
     control/stages/<project>/<workload>/<stage>/event/<n>
+    control/digests/<project>/<n>                           a day's digest over its deletions
+    control/inventories/<store>/<inventory>/<file>          kept inventories, of this store or another
 
 Numbers are padded so that a listing in key order is a listing in their order. `parse_key` is the
 exact inverse of the builders: whatever it does not know is not ours.
@@ -28,6 +30,7 @@ from lastgood.rules.names import (
     StageId,
     check_attempt_id,
     check_digest,
+    check_name,
 )
 from lastgood.rules.paths import check_object_path
 
@@ -35,6 +38,8 @@ CHECKPOINTS_PREFIX = "checkpoints/"
 CONTROL_PREFIX = "control/"
 CATALOG_KEY = "control/catalog.json"
 INCARNATION_PREFIX = "control/incarnation/"
+INVENTORIES_PREFIX = "control/inventories/"
+DIGESTS_PREFIX = "control/digests/"
 MANIFEST_NAME = "manifest.json"
 MARKER_NAME = "COMMITTED"
 OBJECTS_NAME = "objects/"
@@ -45,8 +50,10 @@ _ATTEMPT_KEY = re.compile(
     r"/(?P<attempt>[^/]+)/(?:objects/(?P<path>.+)|(?P<name>manifest\.json|COMMITTED))"
 )
 _CONTROL_KEY = re.compile(
-    rf"control/(?:catalog\.json|(?:(?P<incarnation>incarnation)|stages/{_STAGE}"
-    r"/(?P<counter>generation|event))/(?P<number>[0-9]{20}))"
+    rf"control/(?:catalog\.json|(?:(?P<incarnation>incarnation)|digests/(?P<digested>[^/]+)"
+    rf"|stages/{_STAGE}/(?P<counter>generation|event))/(?P<number>[0-9]{{20}})"
+    r"|inventories/(?P<kept>[a-z0-9][a-z0-9._-]{0,62}/[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}"
+    r"/[a-z0-9-]+\.(?:parquet|json)))"
 )
 _MARKER_VERSION = 1
 
@@ -66,6 +73,8 @@ class ControlKind(StrEnum):
     INCARNATION = "incarnation"
     GENERATION = "generation"
     EVENT = "event"
+    DIGEST = "digest"
+    INVENTORY = "inventory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +102,25 @@ class AttemptKey:
 
 @dataclass(frozen=True, slots=True)
 class ControlKey:
-    """A control key; `stage` only for generations and events, `number` not for the catalog's."""
+    """A control key; `stage` only for generations and events, `project` only for digests,
+    `kept` (store, inventory and file) only for inventories, `number` for all others but the
+    catalog's."""
 
     kind: ControlKind
     stage: StageId | None = None
     number: int | None = None
+    project: str | None = None
+    kept: str | None = None
 
     def __str__(self) -> str:
         if self.kind is ControlKind.CATALOG:
             return CATALOG_KEY
+        if self.kind is ControlKind.INVENTORY:
+            return f"{INVENTORIES_PREFIX}{self.kept}"
         folder = INCARNATION_PREFIX
-        if self.stage is not None:
+        if self.project is not None:
+            folder = digests_prefix(self.project)
+        elif self.stage is not None:
             folder = control_prefix(self.stage) + f"{self.kind}/"
         return f"{folder}{self.number:020d}"
 
@@ -159,6 +176,21 @@ def event_key(stage: StageId, number: int) -> str:
     return str(ControlKey(ControlKind.EVENT, stage, number))
 
 
+def digests_prefix(project: str) -> str:
+    """The control keys of a project's daily digests."""
+    return f"{DIGESTS_PREFIX}{project}/"
+
+
+def digest_key(project: str, number: int) -> str:
+    """Write-once witness of a project's daily digest with this number."""
+    return str(ControlKey(ControlKind.DIGEST, None, number, project))
+
+
+def inventory_prefix(store: str, inventory: str) -> str:
+    """Everything that one inventory of `store` keeps."""
+    return f"{INVENTORIES_PREFIX}{store}/{inventory}/"
+
+
 def parse_key(key: str) -> AttemptKey | ControlKey | None:
     """What `key` holds, or None for every key that the builders above could not have made.
 
@@ -189,11 +221,15 @@ def _control_key(key: str) -> ControlKey | None:
     found = _CONTROL_KEY.fullmatch(key)
     if found is None:
         return None
+    if found["kept"] is not None:
+        return ControlKey(ControlKind.INVENTORY, kept=found["kept"])
     if found["number"] is None:
         return ControlKey(ControlKind.CATALOG)
     number = int(found["number"])
     if found["incarnation"]:
         return ControlKey(ControlKind.INCARNATION, None, number)
+    if found["digested"]:
+        return ControlKey(ControlKind.DIGEST, None, number, check_name(found["digested"], "key"))
     return ControlKey(ControlKind(found["counter"]), _stage(found), number)
 
 
