@@ -10,7 +10,17 @@ import psycopg
 import psycopg_pool
 import typer
 
-from lastgood.cli import keeping, looking, policies, rebuilding, retiring, setup, stores, working
+from lastgood.cli import (
+    auditing,
+    keeping,
+    looking,
+    policies,
+    rebuilding,
+    retiring,
+    setup,
+    stores,
+    working,
+)
 from lastgood.cli.exits import fail
 from lastgood.errors import InvalidInput, LastgoodError, Unavailable
 
@@ -55,10 +65,10 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     working.reconcile,
     rebuilding.rebuild,
     rebuilding.release_preview,
-    rebuilding.audit,
 )
 for command in _COMMANDS:
     app.command()(command)
+app.add_typer(auditing.audit, name="audit")
 app.add_typer(keeping.quarantine, name="quarantine")
 app.add_typer(keeping.finding, name="finding")
 app.add_typer(working.reports, name="reports")

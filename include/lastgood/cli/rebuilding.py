@@ -1,4 +1,4 @@
-"""Commands for when a catalog was lost, is outdated, or must prove itself: rebuild, audit."""
+"""Commands for when a catalog was lost, or is outdated: rebuild, and what only a hold keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from lastgood.catalog import holds
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import actor, services
-from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
+from lastgood.cli.output import Json, print_json, print_table, say, steps
 from lastgood.flows.rebuild_result import Problem, Result
 from lastgood.reports.words import human_bytes
 
@@ -113,23 +113,3 @@ def release_preview(
     if rows:
         total = human_bytes(sum(one.bytes for one in leaving))
         say(f"{len(rows)} checkpoints, {total}, would be candidates of the next mark")
-
-
-def audit(project: Project = None, json: Json = False) -> None:
-    """Verify receipts, manifests and deletion certificates from the catalog alone; exit with 1 if
-    any was changed, taken out, or does not hold."""
-    from lastgood.flows import audit as flow
-
-    with services() as opened:
-        found = flow.run(opened.catalog, project)
-    if json:
-        print_json(found)
-    else:
-        say(
-            f"{found.receipts} receipts and {found.tombstones} tombstones"
-            f" ({found.open_tombstones} not yet proven) of {found.stages} stages"
-        )
-        rows = [[one.kind, one.name, one.problem] for one in found.breaks]
-        print_table(["what", "name", "problem"], rows, "Every record is whole and unaltered.")
-    if found.breaks:
-        answer_no()
