@@ -14,12 +14,15 @@ import httpx
 import pytest
 
 from lastgood.catalog.db import Catalog
-from lastgood.flows import commit, verify
+from lastgood.flows import commit, overview, verify
 from lastgood.flows.services import Services
 from lastgood.stores import parts
+from lastgood.stores.postgres_database import create_tables
+from tests.conftest import APP_ROLE
 from tests.coordinator.api import Api, Writer, bearer, ok, refused, sha256
 from tests.coordinator.conftest import CONFIG
 
+Config = dict[str, str]
 MIB = 1 << 20
 _buckets = itertools.count()
 
@@ -273,6 +276,50 @@ class TestEndpoint:
                 break
             again = writer.put(prepared["attempt"], "a.bin", bytes(2 * MIB))
         ok(again)
+
+
+class TestDatabase:
+    """A schema of a database: reached through the endpoint, as a file store is."""
+
+    @pytest.fixture
+    def config(self, owner_dsn: str, catalog_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Config:
+        create_tables(owner_dsn, "small_jobs", role=APP_ROLE)
+        monkeypatch.setenv("LASTGOOD_CATALOG", catalog_dsn)
+        store = """\
+            name: local
+            kind: postgres
+            schema: small_jobs
+            failure_domain: db-1
+            tier: fast
+            """
+        return {**CONFIG, "stores/local.yaml": store}
+
+    def test_what_was_sent_is_committed_and_read_and_its_place_warned_of(
+        self, api: Api, services: Services
+    ) -> None:
+        files = {"big.bin": os.urandom(3 * MIB), "none.bin": b""}
+        writer = api.writer()
+        prepared = ok(writer.prepare(1, files), 201)
+        assert prepared["how"] == "endpoint"
+        for path, data in files.items():
+            ok(writer.put(prepared["attempt"], path, data))
+        committed = ok(writer.commit(prepared["attempt"], writer.manifest(1, files)))
+        assert committed["state"] == "committed"
+        reading = ok(api.reader(), 201)
+        for item in reading["objects"]:
+            got = api.client.get(item["url"], headers=bearer(reading["token"]))
+            assert got.content == files[item["path"]]
+        assert any(
+            "same disk" in alert
+            for alert in overview.overview(services.catalog, services.stores).alerts
+        )
+
+    def test_wrong_bytes_are_named(self, api: Api) -> None:
+        writer = api.writer()
+        prepared = ok(writer.prepare(1, {"a.bin": b"a" * 100}), 201)
+        ok(writer.put(prepared["attempt"], "a.bin", b"A" * 100))
+        answer = writer.commit(prepared["attempt"], writer.manifest(1, {"a.bin": b"a" * 100}))
+        refused(answer, 422, "digest-mismatch")
 
 
 class TestRoom:

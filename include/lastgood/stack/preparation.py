@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -18,9 +18,6 @@ from lastgood.stack.errors import StackError
 from lastgood.stack.layout import StackLayout
 from lastgood.stack.ports import choose_port
 from lastgood.stack.postgres import EmbeddedPostgres
-
-if TYPE_CHECKING:
-    from lastgood.catalog.projects import StoreRow
 
 _log = logging.getLogger(__name__)
 
@@ -99,20 +96,17 @@ def prepare_catalog(layout: StackLayout, server: EmbeddedPostgres, addresses: Ad
     """Migrate the catalog and apply the configuration of the checkout to it."""
     from lastgood.catalog.db import Catalog
     from lastgood.catalog.migrate import migrate
-    from lastgood.catalog.projects import stores
     from lastgood.flows.apply import apply
+    from lastgood.flows.configuration import read_configuration
     from lastgood.stores.postgres_database import create_tables
 
-    migrate(server.dsn(CATALOG_DATABASE, OWNER_ROLE), app_role=APP_ROLE)
+    config = layout.checkout / "include/config"
+    owner = server.dsn(CATALOG_DATABASE, OWNER_ROLE)
+    migrate(owner, app_role=APP_ROLE)
+    for store in read_configuration(config).stores:
+        if store.kind == "postgres" and not store.config["connection"]:
+            create_tables(owner, store.config["root"], role=APP_ROLE)
     os.environ["LASTGOOD_VAR"] = str(layout.var)  # relative roots of file stores are below it
     with Catalog(addresses.catalog) as catalog:
-        for change in apply(catalog, layout.checkout / "include/config", actor="system"):
+        for change in apply(catalog, config, actor="system"):
             _log.info("applied: %s", change)
-        with catalog.transaction() as tx:
-            schemas = [row.config["root"] for row in stores(tx) if _lies_in_catalog(row)]
-    for schema in schemas:
-        create_tables(server.dsn(CATALOG_DATABASE, OWNER_ROLE), schema, role=APP_ROLE)
-
-
-def _lies_in_catalog(store: StoreRow) -> bool:
-    return store.kind == "postgres" and not store.config["connection"]
