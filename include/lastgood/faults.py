@@ -34,6 +34,7 @@ SWEEP_POINTS = (
     "sweep.after-proof",
 )
 CLEANUP_POINTS = (
+    "cleanup.after-look",
     "cleanup.after-aborting",
     "cleanup.after-aborts",
     "cleanup.after-intent",

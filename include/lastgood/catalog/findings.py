@@ -136,18 +136,59 @@ def follow(
     }
     for seen in sightings:
         before = known.pop((seen.cause, seen.key_range), None)
-        facts: dict[str, Any] = {"samples": list(seen.samples)}
-        if before is None:
-            before = _create(tx, project, store, seen, owner, at + deadline, at)
-        elif not _reopens(before, seen):
-            _append(tx, before, "seen", seen, actor, facts, at)
-            continue
-        facts |= {"owner": owner, "deadline": (at + deadline).isoformat()}
-        _append(tx, before, "opened", seen, actor, facts, at)
+        _see(tx, project, store, before, seen, owner, deadline, actor, at)
     for gone in known.values():
         if gone.state != "closed":
             nothing = Sighting(gone.cause, gone.key_range, 0, 0, ())
             _append(tx, gone, "closed", nothing, actor, {"reason": "explained or gone"}, at)
+
+
+def note(
+    tx: Transaction,
+    project: str,
+    store: str,
+    sightings: Iterable[Sighting],
+    *,
+    owner: str,
+    deadline: timedelta,
+    actor: str,
+    at: datetime,
+) -> None:
+    """As `follow`, for sightings that are not all that there is: nothing is closed, and what stands
+    as it stood is not noted again."""
+    known = {
+        (one.cause, one.key_range): one
+        for one in current(tx, projects=[project], store=store, closed=True)
+    }
+    for seen in sightings:
+        before = known.get((seen.cause, seen.key_range))
+        if (
+            before is None
+            or _reopens(before, seen)
+            or (before.size_bytes, before.objects) != (seen.size_bytes, seen.objects)
+        ):
+            _see(tx, project, store, before, seen, owner, deadline, actor, at)
+
+
+def _see(
+    tx: Transaction,
+    project: str,
+    store: str,
+    before: Finding | None,
+    seen: Sighting,
+    owner: str,
+    deadline: timedelta,
+    actor: str,
+    at: datetime,
+) -> None:
+    facts: dict[str, Any] = {"samples": list(seen.samples)}
+    if before is None:
+        before = _create(tx, project, store, seen, owner, at + deadline, at)
+    elif not _reopens(before, seen):
+        _append(tx, before, "seen", seen, actor, facts, at)
+        return
+    facts |= {"owner": owner, "deadline": (at + deadline).isoformat()}
+    _append(tx, before, "opened", seen, actor, facts, at)
 
 
 def explain(tx: Transaction, finding_id: UUID, *, reason: str, actor: str, at: datetime) -> Finding:

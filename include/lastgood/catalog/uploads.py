@@ -9,19 +9,22 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from lastgood.catalog.db import Transaction
+from lastgood.rules.upload_threshold import Measured
 
-P99_WINDOW = timedelta(days=30)
+MEASURED_WITHIN = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """An attempt that may have to be cleaned up; `workload_class` is its stage's."""
+    """An attempt that may have to be cleaned up; `workload_class` is its stage's, `holder` its
+    writer."""
 
     attempt_id: UUID
     stage_id: int
     workload: str
     stage: str
     workload_class: str
+    holder: str
     state: str
     store: str
     prefix: str
@@ -31,15 +34,22 @@ class Incomplete:
     lease_expires_at: datetime
     grant_expires_at: datetime
 
+    def is_incomplete(self, now: datetime) -> bool:
+        """Whether nobody goes on with it: it lost its lease, or is being aborted."""
+        return self.state == "aborting" or (self.state == "open" and self.lease_expires_at <= now)
+
     def quiet_since(self) -> datetime:
         """From when on nobody may write to it."""
         return max(self.lease_expires_at, self.grant_expires_at)
 
 
 _SELECT = """
-    SELECT a.attempt_id, a.stage_id, s.workload, s.stage, s.class AS workload_class, a.state,
-           a.store, a.prefix, a.declared_bytes, a.recorded_at, a.state_at, a.lease_expires_at, a.grant_expires_at
-      FROM attempts a JOIN stages s ON s.stage_id = a.stage_id
+    SELECT a.attempt_id, a.stage_id, s.workload, s.stage, s.class AS workload_class, g.holder,
+           a.state, a.store, a.prefix, a.declared_bytes, a.recorded_at, a.state_at,
+           a.lease_expires_at, a.grant_expires_at
+      FROM attempts a
+      JOIN stages s ON s.stage_id = a.stage_id
+      JOIN generations g ON g.stage_id = a.stage_id AND g.generation = a.generation
 """
 
 
@@ -69,21 +79,31 @@ def known(tx: Transaction, project: str, attempt_ids: Iterable[UUID]) -> dict[UU
     return {row["attempt_id"]: Incomplete(**row) for row in rows}
 
 
-def p99(tx: Transaction, project: str) -> dict[str, timedelta]:
-    """How long 99 of 100 uploads took from prepare to seal in the last 30 days, by class."""
+def measured(tx: Transaction, project: str) -> dict[str, Measured]:
+    """How long uploads took from prepare to seal in the last 30 days, by class."""
     rows = tx.execute(
         """
-        SELECT s.class, percentile_cont(0.99) WITHIN GROUP (
-                 ORDER BY extract(epoch FROM t.recorded_at - a.recorded_at)) AS seconds
+        SELECT s.class, count(*) AS uploads,
+               percentile_disc(0.99) WITHIN GROUP (ORDER BY t.recorded_at - a.recorded_at) AS p99,
+               max(t.recorded_at - a.recorded_at) AS longest
           FROM attempt_transitions t
           JOIN attempts a USING (attempt_id)
           JOIN stages s ON s.stage_id = a.stage_id
          WHERE t.project = %s AND t.to_state = 'sealed' AND t.recorded_at > catalog_clock() - %s
          GROUP BY s.class
         """,
-        (project, P99_WINDOW),
+        (project, MEASURED_WITHIN),
     )
-    return {row["class"]: timedelta(seconds=row["seconds"]) for row in rows}
+    return {row["class"]: Measured(row["uploads"], row["p99"], row["longest"]) for row in rows}
+
+
+def classes(tx: Transaction, project: str) -> list[tuple[str, str, str]]:
+    """Workload, stage and class of every stage of a project."""
+    rows = tx.execute(
+        "SELECT workload, stage, class FROM stages WHERE project = %s ORDER BY workload, stage",
+        (project,),
+    )
+    return [(row["workload"], row["stage"], row["class"]) for row in rows]
 
 
 def recorded_uploads(tx: Transaction, project: str, attempt_id: UUID) -> dict[str, str]:

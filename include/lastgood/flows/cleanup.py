@@ -1,9 +1,14 @@
 """Clean up: what incomplete and failed attempts left, once nobody can write to them any more.
 
-An attempt that was open becomes `aborting` under the lock that a commit needs, so that aborting and
-completing exclude each other. Its uploads are aborted until the store shows none, its stray objects
-deleted with a recorded outcome each, and its record closes only when a complete listing, made after
-its last write grant ended, finds nothing below its prefix.
+look     at every store, for the inventory of incomplete uploads; a listing that fails proves
+         nothing; what belongs to no attempt becomes a finding
+fence    an open attempt becomes `aborting`, under the lock that a commit needs, so that aborting
+         and completing exclude each other; from here on no grant is renewed
+wait     until its last write grant ended: what was granted may still be sent
+abort    and list again, until the store shows no upload; its stray objects are deleted with a
+         recorded outcome each
+close    only when a complete listing, made after the last grant ended, finds nothing below its
+         prefix
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +25,7 @@ from lastgood.catalog import (
     attempts,
     capacity,
     history,
+    incomplete_uploads,
     locks,
     projects,
     rebuilds,
@@ -31,10 +37,20 @@ from lastgood.catalog.attempts import Attempt, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.uploads import Incomplete
 from lastgood.faults import point
-from lastgood.flows import control_keys, control_pruning, deletion, lapses, sane_clock
-from lastgood.flows.pending_uploads import Strays, abort_all, strays
+from lastgood.flows import (
+    control_keys,
+    control_pruning,
+    deletion,
+    lapses,
+    lifecycle,
+    sane_clock,
+    stray_uploads,
+    upload_look,
+)
+from lastgood.flows.pending_uploads import abort_all
 from lastgood.flows.policies import policy_of
 from lastgood.rules.policy import Policy
+from lastgood.rules.upload_threshold import Measured, Threshold, threshold
 from lastgood.stores.base import ForeignEntry, StoreError
 from lastgood.stores.open import Stores
 
@@ -57,6 +73,10 @@ class _Told:
     counts: Counter[str] = field(default_factory=Counter)
     freed_bytes: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    waiting: dict[UUID, str] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+    foreign: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
 
 def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str, Any]:
@@ -68,38 +88,70 @@ def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str,
     sane_clock.require(catalog)
     control_keys.guard(catalog, stores, project)
     lapses.observe(catalog, project)
-    return execute(catalog, stores, plan(catalog, project), actor)
+    told = _Told()
+    _clean_strays(catalog, stores, project, actor, told)
+    return execute(catalog, stores, plan(catalog, project), actor, told)
 
 
-def execute(catalog: Catalog, stores: Stores, todo: Plan, actor: str) -> dict[str, Any]:
-    """Do what a plan names, each attempt judged again under its lock; then look for stray
-    uploads and old control keys."""
-    project, told = todo.project, _Told()
+def execute(
+    catalog: Catalog, stores: Stores, todo: Plan, actor: str, told: _Told | None = None
+) -> dict[str, Any]:
+    """Do what a plan names, each attempt judged again under its lock; then look at the buckets' own
+    rules, and for old control keys."""
+    project, told = todo.project, told or _Told()
     cleaning = _Cleaning(catalog, stores, project, actor, told)
     cleaning.each(todo.resume, cleaning.finish)
     cleaning.each(todo.abort, cleaning.abort)
     cleaning.each(todo.evidence, cleaning.drop_evidence)
-    found = strays(catalog, stores, project)
+    told.warnings += lifecycle.warnings(catalog, stores, project, actor)
     try:
-        pruned = control_pruning.prune(catalog, stores, project)
+        told.counts["pruned"] = control_pruning.prune(catalog, stores, project)
     except (StoreError, errors.Unavailable) as error:
-        pruned = 0
         told.failed["control keys"] = str(error)
-    return _summary(todo, told, found, pruned)
+    return _summary(catalog, todo, told)
 
 
-def _summary(todo: Plan, told: _Told, found: Strays, pruned: int) -> dict[str, Any]:
+def _clean_strays(catalog: Catalog, stores: Stores, project: str, actor: str, told: _Told) -> None:
+    """Bring the inventory up to date in each store, and clean up what no attempt owns. One process
+    at a time, or two would count and abort the same uploads."""
+    with catalog.transaction() as tx:
+        names = projects.stores_of(tx, project)
+    for name in names:
+        try:
+            store = stores[name]
+            with catalog.transaction() as lock:
+                locks.carrying_out(lock, f"the uploads of {project} in {name}")
+                look = upload_look.take(catalog, store, project, actor)
+                point("cleanup.after-look")
+                found = stray_uploads.clean(catalog, store, project, look, actor)
+        except (StoreError, errors.Unavailable) as error:
+            told.failed[f"uploads in {name}"] = str(error)
+            continue
+        told.foreign[name] = look.foreign
+        told.unknown += found.unknown
+        told.counts["strays"] += found.aborted
+        told.freed_bytes += found.freed_bytes
+
+
+def _summary(catalog: Catalog, todo: Plan, told: _Told) -> dict[str, Any]:
+    with catalog.transaction() as tx:
+        left = incomplete_uploads.left(tx, todo.project)
+    waiting = {**todo.waiting, **told.waiting}
     return {
         "project": todo.project,
         "aborting": told.counts["aborting"],
         "closed": told.counts["closed"],
         "evidence_dropped": told.counts["evidence"],
-        "freed_bytes": told.freed_bytes + found.freed_bytes,
-        "waiting": {str(attempt): why for attempt, why in todo.waiting.items()},
-        "stray_uploads_aborted": found.aborted,
-        "unknown_uploads": list(found.unknown),
-        "control_keys_pruned": pruned,
-        "failed": {**told.failed, **found.failed},
+        "freed_bytes": told.freed_bytes,
+        "waiting": {str(attempt): why for attempt, why in waiting.items()},
+        "incomplete_uploads": len(left),
+        "incomplete_bytes": sum(one.part_bytes or 0 for one in left),
+        "stray_uploads_aborted": told.counts["strays"],
+        "unknown_uploads": told.unknown,
+        "foreign_uploads": told.foreign,
+        "control_keys_pruned": told.counts["pruned"],
+        "warnings": told.warnings,
+        "failed": told.failed,
     }
 
 
@@ -107,7 +159,7 @@ def plan(catalog: Catalog, project: str) -> Plan:
     """What a clean-up would do now. Raises NotFound."""
     with catalog.transaction() as tx:
         policy = policy_of(tx, project)
-        measured = uploads.p99(tx, project)
+        measured = uploads.measured(tx, project)
         now = history.now(tx)
         opened = uploads.in_state(tx, project, "open")
         aborting = uploads.in_state(tx, project, "aborting")
@@ -125,18 +177,22 @@ def plan(catalog: Catalog, project: str) -> Plan:
     )
 
 
+def threshold_of(each: Incomplete, policy: Policy, measured: Mapping[str, Measured]) -> Threshold:
+    """The age from which an attempt may be given up, by the rules of its stage and the measured
+    uploads of its class."""
+    rules = policy.for_stage(each.workload, each.stage).uploads
+    return threshold(rules, each.workload_class, measured.get(each.workload_class))
+
+
 def _waits_for(
-    each: Incomplete, policy: Policy, measured: Mapping[str, timedelta], now: datetime
+    each: Incomplete, policy: Policy, measured: Mapping[str, Measured], now: datetime
 ) -> str | None:
-    """Why an open attempt must not be aborted yet; None if nothing speaks for it any more."""
+    """Why an open attempt must not be fenced yet; None if nothing speaks for it any more."""
     if each.lease_expires_at > now:
         return f"its writer lease lasts until {each.lease_expires_at.isoformat()}"
-    if each.grant_expires_at > now:
-        return f"its upload grant lasts until {each.grant_expires_at.isoformat()}"
-    rules = policy.for_stage(each.workload, each.stage)
-    threshold = rules.uploads.threshold(measured.get(each.workload_class))
-    if now - each.recorded_at < threshold:
-        return f"it is younger than {threshold}"
+    needed = threshold_of(each, policy, measured)
+    if now - each.recorded_at < needed.age:
+        return f"it is younger than {needed.age} ({needed.because})"
     return None
 
 
@@ -168,11 +224,11 @@ class _Cleaning:
                 self.told.failed[f"attempt {one.attempt_id} in {one.store}"] = str(error)
 
     def abort(self, one: Incomplete) -> None:
-        """Decide that an open attempt is given up, under the lock that its commit needs."""
+        """Fence an open attempt: it is given up, under the lock that its commit needs."""
         with self.catalog.transaction() as tx:
             attempt, current = self._locked(tx, one)
             policy = policy_of(tx, self.project)
-            waits = _waits_for(current, policy, uploads.p99(tx, self.project), history.now(tx))
+            waits = _waits_for(current, policy, uploads.measured(tx, self.project), history.now(tx))
             if attempt.state is not State.OPEN or waits is not None:
                 return
             reason = f"no live lease since {current.lease_expires_at.isoformat()}"
@@ -180,6 +236,15 @@ class _Cleaning:
                 tx, attempt, State.ABORTING, actor=self.actor, reason=reason
             )
             self._intend(tx, current, event, reason)
+            left = incomplete_uploads.of_attempt(tx, self.project, one.attempt_id)
+            incomplete_uploads.move(
+                tx,
+                [entry.entry_id for entry in left if entry.state == "waiting"],
+                "fenced",
+                reason=reason,
+                actor=self.actor,
+                at=event.recorded_at,
+            )
         point("cleanup.after-aborting")
         self.told.counts["aborting"] += 1
         self.finish(one)
@@ -216,8 +281,15 @@ class _Cleaning:
             tombstone = tombstones.of_attempt(lock, self.project, one.attempt_id)
             if tombstone is None or tombstone.proof is not None:
                 return
+            began_at = history.now(lock)
+            attempt = uploads.get(lock, self.project, one.attempt_id)
+            assert attempt is not None
+            if attempt.grant_expires_at >= began_at:
+                until = attempt.grant_expires_at.isoformat()
+                self.told.waiting[one.attempt_id] = f"its last upload grant lasts until {until}"
+                return
             store = self.stores[one.store]
-            aborted = abort_all(self.catalog, store, tombstone)
+            aborted = abort_all(self.catalog, store, attempt, tombstone, self.actor)
             point("cleanup.after-aborts")
             removal = deletion.remove(self.catalog, store, tombstone, deletion.CLEANUP)
             self.told.freed_bytes += removal.freed_bytes + aborted.freed_bytes
@@ -225,15 +297,15 @@ class _Cleaning:
                 key, reason = next(iter(removal.refused.items()))
                 raise StoreError(store=one.store, key=key, reason=f"not deleted: {reason}")
             if removal.gone and aborted.gone:
-                self._close(one, removal)
+                self._close(one, removal, began_at)
 
-    def _close(self, one: Incomplete, removal: deletion.Removal) -> None:
-        """The listings were made after the last grant had ended, or the record stays open."""
+    def _close(self, one: Incomplete, removal: deletion.Removal, began_at: datetime) -> None:
+        """The listings were begun after the last grant had ended, or the record stays open."""
         with self.catalog.transaction() as tx:
             attempt, _ = self._locked(tx, one)
             tombstone = tombstones.of_attempt(tx, self.project, one.attempt_id)
             assert tombstone is not None
-            if attempt.grant_expires_at >= tombstone.recorded_at:
+            if attempt.grant_expires_at >= began_at:
                 return
             event = attempts.transition(
                 tx,
@@ -242,8 +314,18 @@ class _Cleaning:
                 actor=self.actor,
                 reason="a complete listing found nothing",
             )
-            evidence = removal.evidence | {"uploads_left": 0}
+            evidence = removal.evidence | {"uploads_left": 0, "listed_at": began_at.isoformat()}
             tombstones.prove(tx, tombstone, evidence, at=event.recorded_at)
+            found = incomplete_uploads.of_attempt(tx, self.project, one.attempt_id)
+            incomplete_uploads.move(
+                tx,
+                [entry.entry_id for entry in found if entry.state in incomplete_uploads.LEFT],
+                "gone",
+                reason="a complete listing after the last grant found neither upload nor object",
+                actor=self.actor,
+                at=event.recorded_at,
+                facts=evidence,
+            )
             capacity.release_attempt(tx, self.project, one.store, attempt.declared_bytes)
         point("cleanup.after-proof")
         self.told.counts["closed"] += 1

@@ -1,26 +1,26 @@
 """Aborting pending uploads until a store shows none.
 
-One abort may leave a part that was in flight, so it is repeated until a complete listing is empty.
+One abort may leave a part that was in flight, or let it come after it, so it is repeated until a
+complete listing is empty and the store knows none of the uploads. Each abort is a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
-from lastgood.catalog import history, projects, tombstones, uploads
+from lastgood.catalog import history, incomplete_uploads, tombstones, uploads
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.incomplete_uploads import Entry, Found, Try
 from lastgood.catalog.tombstones import KeyRecord, Tombstone
 from lastgood.catalog.uploads import Incomplete
-from lastgood.errors import Unavailable
-from lastgood.rules.layout import AttemptKey, object_key, parse_key, project_prefix
-from lastgood.rules.names import ProjectName
-from lastgood.stores.base import Key, Outcome, PendingUpload, Prefix, Store, StoreError, UploadId
-from lastgood.stores.open import Stores
+from lastgood.flows.upload_look import with_parts
+from lastgood.rules.layout import object_key
+from lastgood.stores.base import Key, Prefix, Store, StoreError, UploadId
+from lastgood.stores.begun import begun_uploads, several
 
 ROUNDS = 5
-_OVER = ("committed", "closed")  # of such an attempt no upload can ever be completed
+_BATCH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,107 +31,116 @@ class Aborted:
     freed_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Strays:
-    """Pending uploads outside the attempts that are being cleaned up. `unknown` are below a
-    prefix of the project that belongs to no attempt: reported, never touched."""
-
-    aborted: int
-    freed_bytes: int
-    unknown: tuple[str, ...]
-    failed: Mapping[str, str]
-
-
-def abort_all(catalog: Catalog, store: Store, tombstone: Tombstone) -> Aborted:
+def abort_all(
+    catalog: Catalog, store: Store, attempt: Incomplete, tombstone: Tombstone, actor: str
+) -> Aborted:
     """Abort every upload below the prefix of an attempt: those recorded, and those that the store
     lists. Raises StoreError, or Unavailable where a listing is not whole."""
-    assert tombstone.attempt_id is not None
+    project, freed = tombstone.project, 0
     with catalog.transaction() as tx:
-        known = uploads.recorded_uploads(tx, tombstone.project, tombstone.attempt_id)
-    pending = {
-        (Key(object_key(tombstone.prefix, path)), UploadId(upload_id)): 0
-        for path, upload_id in known.items()
-    }
-    freed = 0
+        recorded = uploads.recorded_uploads(tx, project, attempt.attempt_id)
+    unlisted = [
+        _found(attempt, object_key(attempt.prefix, path), upload_id)
+        for path, upload_id in recorded.items()
+    ]
     for _ in range(ROUNDS):
-        listed = {
-            (one.key, one.upload_id): one.part_bytes_held
-            for one in _listed(store, tombstone.prefix)
-        }
-        freed += sum(listed.values())
-        if not listed and not pending:
+        listed = list(_listed(store, attempt))
+        if not listed and not unlisted:
             return Aborted(True, freed)
-        _abort(catalog, store, tombstone, pending | listed)
-        pending = {}
-    return Aborted(not list(_listed(store, tombstone.prefix)), freed)
+        named = {(one.key, one.upload_id) for one in listed}
+        todo = [
+            *listed, *(one for one in unlisted if (one.key, one.upload_id) not in named)
+        ]  # fmt: skip
+        with catalog.transaction() as tx:
+            at = history.now(tx)
+            incomplete_uploads.see(tx, project, store.name, todo, actor=actor, at=at)
+            known = incomplete_uploads.of_attempt(tx, project, attempt.attempt_id)
+        asked = {(one.key, one.upload_id) for one in todo}
+        entries = [one for one in known if (one.key, one.upload_id) in asked]
+        freed += abort(catalog, store, entries, actor=actor, tombstone=tombstone)
+        unlisted = []
+    return Aborted(not begun_uploads(store, Prefix(attempt.prefix)), freed)
 
 
-def strays(catalog: Catalog, stores: Stores, project: str) -> Strays:
-    """Look through every pending upload of a project: abort those of attempts that are over, once
-    their grants have ended, and name those that belong to no attempt."""
-    with catalog.transaction() as tx:
-        names = projects.stores_of(tx, project)
-    aborted = freed = 0
-    unknown: list[str] = []
-    failed: dict[str, str] = {}
-    for name in names:
-        try:
-            store = stores[name]
-            for one, attempt in _owned(catalog, store, project):
-                if attempt is None:
-                    unknown.append(f"{name}: {one.key} (upload {one.upload_id})")
-                elif (
-                    attempt.state in _OVER
-                    and _is_quiet(catalog, attempt)
-                    and store.abort_upload(one.key, one.upload_id) is Outcome.GONE
-                ):
-                    aborted += 1
-                    freed += one.part_bytes_held
-        except (StoreError, Unavailable) as error:
-            failed[f"uploads in {name}"] = str(error)
-    return Strays(aborted, freed, tuple(unknown), failed)
+def _listed(store: Store, attempt: Incomplete) -> Iterator[Found]:
+    for one, parts in with_parts(store, begun_uploads(store, Prefix(attempt.prefix))):
+        if parts is not None:
+            held = sum(part.size_bytes for part in parts)
+            found = _found(attempt, one.key, one.upload_id, len(parts), held)
+            yield found
 
 
-def _owned(
-    catalog: Catalog, store: Store, project: str
-) -> Iterator[tuple[PendingUpload, Incomplete | None]]:
-    found = list(_listed(store, project_prefix(ProjectName(project))))
-    owners = {
-        one.upload_id: UUID(key.attempt)
-        for one in found
-        if isinstance(key := parse_key(one.key), AttemptKey)
-    }
-    with catalog.transaction() as tx:
-        known = uploads.known(tx, project, owners.values())
-    for one in found:
-        owner = known.get(owners[one.upload_id]) if one.upload_id in owners else None
-        yield one, owner if owner is not None and one.key.startswith(owner.prefix) else None
+def _found(
+    attempt: Incomplete,
+    key: str,
+    upload_id: str,
+    parts: int | None = None,
+    part_bytes: int | None = None,
+) -> Found:
+    return Found(
+        key=key,
+        upload_id=upload_id,
+        attempt_id=attempt.attempt_id,
+        source="recorded" if parts is None else "listed",
+        owner=attempt.holder,
+        initiated_at=None,
+        parts=parts,
+        part_bytes=part_bytes,
+        reason=f"its attempt is {attempt.state}",
+    )
 
 
-def _is_quiet(catalog: Catalog, attempt: Incomplete) -> bool:
-    with catalog.transaction() as tx:
-        return attempt.grant_expires_at < history.now(tx)
-
-
-def _abort(
+def abort(
     catalog: Catalog,
     store: Store,
-    tombstone: Tombstone,
-    pending: Mapping[tuple[Key, UploadId], int],
-) -> None:
-    records = [
-        KeyRecord(key, None, held, store.abort_upload(key, upload_id).value, f"upload {upload_id}")
-        for (key, upload_id), held in pending.items()
-    ]
+    entries: Sequence[Entry],
+    *,
+    actor: str,
+    tombstone: Tombstone | None = None,
+) -> int:
+    """Abort each of these uploads once, and write down what came of each, also of those that the
+    store refused. Answers the bytes that their parts held. Raises the first StoreError after
+    that."""
+    freed = 0
     with catalog.transaction() as tx:
-        tombstones.note(tx, tombstone, records, at=history.now(tx))
-
-
-def _listed(store: Store, prefix: str) -> list[PendingUpload]:
-    listing = store.uploads(Prefix(prefix))
-    found = list(listing)
-    if not listing.complete:
-        raise Unavailable(
-            what=f"store {store.name}", reason=f"its listing of uploads below {prefix} is not whole"
+        incomplete_uploads.move(
+            tx,
+            [one.entry_id for one in entries],
+            "aborting",
+            reason="nobody continues it",
+            actor=actor,
+            at=history.now(tx),
         )
-    return found
+    for start in range(0, len(entries), _BATCH):
+        batch = entries[start : start + _BATCH]
+        answers = list(
+            several(lambda one: _ask(store, one), batch, over_network=store.profile.presigns)
+        )
+        tries = {entry.entry_id: found for entry, (found, _) in zip(batch, answers, strict=True)}
+        with catalog.transaction() as tx:
+            at = history.now(tx)
+            incomplete_uploads.tried(tx, tries, actor=actor, at=at)
+            if tombstone is not None:
+                tombstones.note(tx, tombstone, _records(batch, tries), at=at)
+        freed += sum(one.part_bytes for one in tries.values() if one.outcome == "gone")
+        for _, error in answers:
+            if error is not None:
+                raise error
+    return freed
+
+
+def _ask(store: Store, entry: Entry) -> tuple[Try, StoreError | None]:
+    held = entry.part_bytes or 0
+    try:
+        outcome = store.abort_upload(Key(entry.key), UploadId(entry.upload_id))
+    except StoreError as error:
+        return Try("failed", held, str(error)), error
+    return Try("gone" if outcome.value == "gone" else "absent", held), None
+
+
+def _records(entries: Sequence[Entry], tries: Mapping[int, Try]) -> Iterator[KeyRecord]:
+    for entry in entries:
+        one = tries[entry.entry_id]
+        outcome = "refused" if one.outcome == "failed" else one.outcome
+        reason = one.reason or f"upload {entry.upload_id}"
+        yield KeyRecord(entry.key, None, one.part_bytes, outcome, reason)
