@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
@@ -16,38 +19,28 @@ from lastgood.catalog.db import Transaction
 Kind = Literal["live", "replay", "simulated"]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """One decision as of `at`. `digest` covers the whole of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMark:
+    """One decision as of `at`, before it is recorded. `digest` covers the whole of it."""
+
+    project: str
+    kind: Kind
+    at: datetime
+    policy: str
+    policy_version: int
+    policy_digest: str
+    code_version: str
+    time_zone_version: str
+    digest: str
+    counts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark(NewMark):
+    """A decision as it was recorded."""
 
     mark_id: int
-    project: str
-    kind: Kind
-    at: datetime
-    policy: str
-    policy_version: int
-    policy_digest: str
-    code_version: str
-    time_zone_version: str
-    digest: str
-    counts: Mapping[str, Any]
     recorded_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NewMark:
-    """A decision to be recorded."""
-
-    project: str
-    kind: Kind
-    at: datetime
-    policy: str
-    policy_version: int
-    policy_digest: str
-    code_version: str
-    time_zone_version: str
-    digest: str
-    counts: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +106,7 @@ def record(tx: Transaction, mark: NewMark) -> Mark | None:
         ON CONFLICT (project, kind, policy, policy_version, at) DO NOTHING
         RETURNING {_COLUMNS}
         """,
-        {
-            "project": mark.project,
-            "kind": mark.kind,
-            "at": mark.at,
-            "policy": mark.policy,
-            "policy_version": mark.policy_version,
-            "policy_digest": mark.policy_digest,
-            "code_version": mark.code_version,
-            "time_zone_version": mark.time_zone_version,
-            "digest": mark.digest,
-            "counts": Jsonb(dict(mark.counts)),
-        },
+        {**asdict(mark), "counts": Jsonb(dict(mark.counts))},
     ).fetchone()
     return Mark(**row) if row else None
 
@@ -137,7 +119,8 @@ def add_candidates(tx: Transaction, mark: Mark, candidates: Iterable[MarkCandida
                               bytes) FROM STDIN
         """
     ) as rows:
-        for each in candidates:
+        # In the order of the key: each row goes to the end of the index.
+        for each in sorted(candidates, key=attrgetter("copy_id")):
             rows.write_row(
                 (
                     mark.mark_id,
@@ -146,10 +129,16 @@ def add_candidates(tx: Transaction, mark: Mark, candidates: Iterable[MarkCandida
                     each.stage_id,
                     each.checkpoint_id,
                     each.leaves,
-                    Jsonb(list(each.reasons)),
+                    _reasons(tuple(each.reasons)),
                     each.bytes,
                 )
             )
+
+
+@lru_cache(maxsize=1024)
+def _reasons(reasons: tuple[str, ...]) -> str:
+    """As JSON; the same few again and again."""
+    return json.dumps(reasons)
 
 
 def add_changes(tx: Transaction, mark: Mark, since: Mark | None) -> None:

@@ -8,17 +8,18 @@ always reads the same history. One query answers for a project, stage by stage, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from itertools import groupby
-from operator import itemgetter
-from typing import Any
-from uuid import uuid4
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Protocol, cast
 
-from psycopg.rows import DictRow
+from psycopg.rows import namedtuple_row
 
-from lastgood.catalog import retirements
+from lastgood.catalog import capacity_states, retirements
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.retirements import Retirement
 from lastgood.rules.decision import StageFacts
@@ -30,7 +31,7 @@ from lastgood.rules.retention_rules import (
     ReceiptVerdict,
 )
 
-_BATCH_ROWS = 10_000
+_ROWS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,15 @@ class StageHistory:
             return self
         return replace(self, facts=replace(self.facts, retired=True), retirement=by)
 
+    def pressed(self, since: datetime | None) -> StageHistory:
+        """The same, with the instant since when the project stands above soft, if it does."""
+        return (
+            self if since is None else replace(self, facts=replace(self.facts, pressed_since=since))
+        )
 
-# Every row is fetched, so the planner must not prefer what gives the first ones soon; and a table
-# that was filled since it was last analysed must not look empty to it.
+
+# A table that was filled since it was last analysed must not look empty to the planner.
 FOR_ALL_ROWS = """
-    SET LOCAL cursor_tuple_fraction = 1;
     SET LOCAL enable_nestloop = off;
     SET LOCAL work_mem = '64MB'
 """
@@ -166,34 +171,78 @@ QUERY = """
 """
 
 
-def of_project(tx: Transaction, project: str, as_of: datetime) -> Iterator[StageHistory]:
-    """Every stage of a project that has commits, in the order of names: memory is that of one."""
-    retired = retirements.in_effect(tx, project, as_of)
+class Row(Protocol):
+    """One copy with its checkpoint, as the query tells it."""
+
+    stage_id: int
+    workload: str
+    stage: str
+    generation: int
+    sequence: int
+    checkpoint_id: int
+    step: int
+    recorded_at: datetime
+    manifest: ManifestDigest
+    total_bytes: int
+    metrics: Mapping[str, int | float] | None
+    resumed_from_generation: int | None
+    resumed_from_sequence: int
+    copy_id: int
+    control_bytes: int
+    to_state: str
+    checksum: str | None
+    format: str | None
+    restore: str | None
+    failed: bool | None
+    holds: list[str] | None
+    readers: list[str] | None
+    writers: list[str] | None
+    depends_on: list[ManifestDigest] | None
+    dependents: list[str] | None
+
+
+def rows_of(tx: Transaction, project: str, as_of: datetime) -> Iterator[Row]:
+    """The rows of a project's history in the order of names. The server sends on while they are
+    read, so read them to their end before the transaction does anything else."""
     tx.execute(FOR_ALL_ROWS)
-    with tx.connection.cursor(f"history_{uuid4().hex}") as rows:
-        rows.itersize = _BATCH_ROWS
-        rows.execute(QUERY, {"project": project, "as_of": as_of, "stage_id": None})
-        for stage_id, of_stage in groupby(rows, key=itemgetter("stage_id")):
-            yield _read_stage(project, list(of_stage)).retired(retired.get(stage_id))
+    values = {"project": project, "as_of": as_of, "stage_id": None}
+    with tx.connection.cursor(row_factory=namedtuple_row) as cursor:
+        yield from cast(
+            Iterator[Row], cursor.stream(QUERY, values, binary=True, size=_ROWS_AT_ONCE)
+        )
+
+
+def of_project(tx: Transaction, project: str, as_of: datetime) -> Iterator[StageHistory]:
+    """Every stage of a project that has commits, in the order of names: memory is that of one. As
+    with `rows_of`, the transaction does nothing else meanwhile."""
+    retired = retirements.in_effect(tx, project, as_of)
+    pressed = capacity_states.pressed_since(tx, project, as_of)
+    for stage_id, rows in groupby(rows_of(tx, project, as_of), key=attrgetter("stage_id")):
+        yield _read_stage(project, rows).retired(retired.get(stage_id)).pressed(pressed)
 
 
 def of_stage(tx: Transaction, project: str, stage_id: int, as_of: datetime) -> StageHistory | None:
     """One stage; None if it has no commits."""
-    rows = tx.execute(QUERY, {"project": project, "as_of": as_of, "stage_id": stage_id}).fetchall()
+    values = {"project": project, "as_of": as_of, "stage_id": stage_id}
+    with tx.connection.cursor(row_factory=namedtuple_row) as cursor:
+        rows = cast(list[Row], cursor.execute(QUERY, values).fetchall())
     if not rows:
         return None
     retired = retirements.in_effect(tx, project, as_of, stage_id)
-    return _read_stage(project, rows).retired(retired.get(stage_id))
+    pressed = capacity_states.pressed_since(tx, project, as_of)
+    return _read_stage(project, rows).retired(retired.get(stage_id)).pressed(pressed)
 
 
-def _read_stage(project: str, rows: list[DictRow]) -> StageHistory:
+def _read_stage(project: str, rows: Iterable[Row]) -> StageHistory:
+    copies: dict[Position, list[Row]] = {}
+    for row in rows:
+        copies.setdefault((row.generation, row.sequence), []).append(row)
     reading = _Reading()
-    for _, copies in groupby(rows, key=itemgetter("generation", "sequence")):
-        reading.add(list(copies))
-    first = rows[0]
+    for position, of_checkpoint in copies.items():
+        reading.add(position, of_checkpoint)
     return StageHistory(
-        first["stage_id"],
-        StageId.of(project, first["workload"], first["stage"]),
+        row.stage_id,
+        StageId.of(project, row.workload, row.stage),
         tuple(reading.history),
         StageFacts(
             holds=reading.holds,
@@ -222,53 +271,59 @@ class _Reading:
         self.copies: dict[Position, tuple[tuple[int, int], ...]] = {}
         self.checkpoint_ids: dict[Position, int] = {}
 
-    def add(self, rows: list[DictRow]) -> None:
+    def add(self, position: Position, copies: Sequence[Row]) -> None:
         """One checkpoint, a row for each of its copies."""
-        row = min(rows, key=_usefulness)
-        position = row["generation"], row["sequence"]
+        row = copies[0] if len(copies) == 1 else min(copies, key=_usefulness)
         self.history.append(_candidate(row))
-        self.checkpoint_ids[position] = row["checkpoint_id"]
+        self.checkpoint_ids[position] = row.checkpoint_id
         self.copies[position] = tuple(
-            (each["copy_id"], each["total_bytes"] + each["control_bytes"]) for each in rows
+            [(each.copy_id, each.total_bytes + each.control_bytes) for each in copies]
         )
-        for names, kept in (
-            (row["holds"], self.holds),
-            (row["readers"], self.readers),
-            (row["writers"], self.active),
-        ):
-            if names:
-                kept[position] = names
-        if row["depends_on"]:
-            self.depends_on[row["manifest"]] = row["depends_on"]
-        if row["dependents"]:
-            self.needed_elsewhere[row["manifest"]] = row["dependents"]
-        if row["resumed_from_generation"] is not None:
-            self.resumed_from[position] = (
-                row["resumed_from_generation"],
-                row["resumed_from_sequence"],
-            )
+        if row.holds:
+            self.holds[position] = row.holds
+        if row.readers:
+            self.readers[position] = row.readers
+        if row.writers:
+            self.active[position] = row.writers
+        if row.depends_on:
+            self.depends_on[row.manifest] = row.depends_on
+        if row.dependents:
+            self.needed_elsewhere[row.manifest] = row.dependents
+        if row.resumed_from_generation is not None:
+            self.resumed_from[position] = row.resumed_from_generation, row.resumed_from_sequence
 
 
-_VERDICTS = {verdict.value: verdict for verdict in ReceiptVerdict}
 _NOTHING: Mapping[str, int | float] = {}
 
 
-def _usefulness(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
+def _usefulness(row: Row) -> tuple[bool, bool, int]:
     """Of several copies the one to decide by: present before quarantined, sound before failed."""
-    return row["to_state"] != "present", bool(row["failed"]), row["copy_id"]
+    return row.to_state != "present", bool(row.failed), row.copy_id
 
 
-def _candidate(row: Mapping[str, Any]) -> Candidate:
+def _candidate(row: Row) -> Candidate:
     return Candidate(
-        generation=row["generation"],
-        sequence=row["sequence"],
-        step=row["step"],
-        committed_at=row["recorded_at"],
-        manifest=row["manifest"],
-        size_bytes=row["total_bytes"],
-        metrics=row["metrics"] or _NOTHING,
-        receipts={level: _VERDICTS[row[level]] for level in Level if row[level] is not None},
-        failed=bool(row["failed"]),
-        present=row["to_state"] == "present",
-        quarantined=row["to_state"] == "quarantined",
+        row.generation,
+        row.sequence,
+        row.step,
+        row.recorded_at,
+        row.manifest,
+        row.total_bytes,
+        row.metrics or _NOTHING,
+        _receipts(row.checksum, row.format, row.restore),
+        bool(row.failed),
+        row.to_state == "present",
+        row.to_state == "quarantined",
+    )
+
+
+@cache
+def _receipts(*verdicts: str | None) -> Mapping[Level, ReceiptVerdict]:
+    """The latest verdict of each level, from the weakest level on; the same few again and again."""
+    return MappingProxyType(
+        {
+            level: ReceiptVerdict(verdict)
+            for level, verdict in zip(Level, verdicts, strict=True)
+            if verdict is not None
+        }
     )

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from zoneinfo import TZPATH
 
 from lastgood import errors
-from lastgood.catalog import marks, projects, stage_history
+from lastgood.catalog import marks, policies, projects, stage_history
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.marks import Mark, MarkCandidate, NewMark
 from lastgood.catalog.projects import PolicyVersion
@@ -25,7 +25,6 @@ from lastgood.catalog.stage_history import StageHistory
 from lastgood.flows import lapses, sane_clock
 from lastgood.rules import retention
 from lastgood.rules.decision import DecisionDigest, StageDecision
-from lastgood.rules.policy import Policy
 
 
 def run(
@@ -37,11 +36,11 @@ def run(
 ) -> dict[str, Any]:
     """Mark a project; answers the mark's id (`mark_id`), digest and counts.
 
-    A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy's
-    name for its newest version (None: the policy that was in force at the instant); replaying the
-    same again answers the same mark. Raises InvalidInput, NotFound, or Conflict if a replay
-    decides otherwise than the mark recorded before. A live mark also raises ClockJump: made at a
-    wrong time it would push all history behind it there, too.
+    A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy:
+    `default:3` for a version, `default` for its newest one, None for the one that was in force at
+    the instant. Replaying the same again answers the same mark. Raises InvalidInput, NotFound, or
+    Conflict if a replay decides otherwise than the mark recorded before. A live mark also raises
+    ClockJump: made at a wrong time it would push all history behind it there, too.
     """
     if kind == "live":
         if at is not None or policy is not None:
@@ -107,8 +106,8 @@ def _replay(catalog: Catalog, project: str, at: datetime, policy: str | None) ->
 def _version(tx: Transaction, project: str, at: datetime, policy: str | None) -> PolicyVersion:
     if policy is None:
         return projects.current_policy(tx, project, at)
-    for version in projects.policy_versions(tx, project):
-        if version.policy == policy:
+    for version in projects.policy_versions(tx, project):  # the newest first
+        if policy in (version.policy, f"{version.policy}:{version.version}"):
             return version
     raise errors.NotFound(what="policy", name=policy)
 
@@ -140,13 +139,15 @@ class _Decided:
 
 
 def _decide(tx: Transaction, project: str, at: datetime, version: PolicyVersion) -> _Decided:
-    """Decide stage by stage; memory is one stage and the candidates."""
-    policy = Policy.parse(version.document, where=f"{version.policy} version {version.version}")
+    """Decide stage by stage, each by the rules that the policy has for it; memory is one stage and
+    the candidates."""
+    policy = policies.parsed(version)
     digest = DecisionDigest()
     counts: Counter[str] = Counter(stages=0, checkpoints=0, kept=0, candidates=0, bytes=0)
     candidates: list[MarkCandidate] = []
     for stage in stage_history.of_project(tx, project, at):
-        decision = retention.decide(stage.history, policy, at, stage.facts)
+        rules = policy.for_stage(stage.stage.workload, stage.stage.stage)
+        decision = retention.decide(stage.history, rules, at, stage.facts)
         digest.add(stage.stage, decision)
         found = list(_candidates(stage, decision))
         candidates += found

@@ -8,6 +8,7 @@ a day of 25 hours has five buckets of 6h and one of 23 hours has four.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 DAY = timedelta(days=1)
@@ -38,8 +39,10 @@ class Buckets:
     def _turn_to(self, instant: datetime) -> None:
         day = instant.astimezone(self._zone).date()
         self._ordinal = day.toordinal()
-        self._start = self._midnight(day)
-        self._end = self._midnight(day + DAY)
+        self._start = _midnight(day, self._zone)
+        self._end = _midnight(day + DAY, self._zone)
 
-    def _midnight(self, day: date) -> datetime:
-        return datetime(day.year, day.month, day.day, tzinfo=self._zone).astimezone(UTC)
+
+@lru_cache(maxsize=4096)
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)

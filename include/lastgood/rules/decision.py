@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from lastgood.rules.names import ManifestDigest, StageId
 from lastgood.rules.policy import Prerequisite, Role
@@ -76,6 +78,7 @@ class StageFacts:
     manifest of the stage, the manifests that it needs. `needed_elsewhere` are manifests that those
     of other stages need, with who needs them. `resumed_from` has the origin of each checkpoint.
     `retired`: an operator has ended the stage's life, so that roles, newest and floor keep nothing.
+    `pressed_since`: when the project came to stand above soft, if it still does.
     """
 
     holds: Referrers = field(default_factory=dict)
@@ -85,6 +88,7 @@ class StageFacts:
     needed_elsewhere: Mapping[ManifestDigest, Iterable[str]] = field(default_factory=dict)
     resumed_from: Mapping[Position, Position] = field(default_factory=dict)
     retired: bool = False
+    pressed_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +120,31 @@ class DecisionDigest:
         if self._last is not None and stage <= self._last:
             raise ValueError(f"{stage} was added after {self._last}")
         self._last = stage
-        for position, reasons in decision.kept.items():
-            why = [[reason.kind.value, reason.name] for reason in reasons]
-            self._line(stage, position, "kept", why)
-        for position, leaving in decision.candidates.items():
-            self._line(stage, position, "leaves", leaving.role_name)
-
-    def _line(self, stage: StageId, position: Position, verb: str, why: object) -> None:
-        line = json.dumps([str(stage), *position, verb, why], separators=(",", ":"))
-        self._hash.update(line.encode() + b"\n")
+        begin = f"[{_json(str(stage))}"
+        lines = [
+            f"{begin},{generation},{sequence},{end}\n"
+            for generation, sequence, end in _told(decision)
+        ]
+        self._hash.update("".join(lines).encode())
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()
+
+
+def _told(decision: StageDecision) -> Iterator[tuple[int, int, str]]:
+    """Each position with the rest of its line: the JSON array of stage, generation, sequence, verb
+    and why."""
+    for (generation, sequence), reasons in decision.kept.items():
+        why = tuple([(reason.kind.value, reason.name) for reason in reasons])
+        yield generation, sequence, _end("kept", why)
+    for (generation, sequence), leaving in decision.candidates.items():
+        yield generation, sequence, _end("leaves", leaving.role_name)
+
+
+@lru_cache(maxsize=4096)
+def _end(verb: str, why: object) -> str:
+    return f"{_json(verb)},{_json(why)}]"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

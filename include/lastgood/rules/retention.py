@@ -7,6 +7,8 @@ Kept is the union of
   - the floor: the newest present copy with a passing receipt,
   - what one of these was resumed from (one step: a run can go back to where its writer began),
   - every manifest that a kept one depends on, however far, and what other stages depend on.
+While the project stands above soft, what is committed meanwhile gets no role that keeps more than
+the newest, the best and the anchor; it gets that role once the project stands open again.
 If no copy has a passing receipt, everything stays. Guards live here and not in a caller: a policy
 without a role cannot be built, and no decision leaves a stage without its floor.
 
@@ -75,10 +77,9 @@ def decide(
 def _check_order(history: History) -> None:
     previous: Position = (0, -1)
     for candidate in history:
-        position = (candidate.generation, candidate.sequence)
-        if position <= previous:
-            raise ValueError(f"history is not in order: {position} follows {previous}")
-        previous = position
+        if candidate.position <= previous:
+            raise ValueError(f"history is not in order: {candidate.position} follows {previous}")
+        previous = candidate.position
 
 
 class _Deciding:
@@ -130,14 +131,25 @@ class _Deciding:
                 self._anchor = max(proven, default=None)
 
     def _kept_by(self, role: Role) -> Mapping[Position, str]:
+        history = self._open_to(role)
         if not isinstance(role.rule, Every):
-            return role.rule.keeps(self._history, self._at)
-        kept, aged = role.rule.split(self._history, self._at)
+            return role.rule.keeps(history, self._at)
+        kept, aged = role.rule.split(history, self._at)
         for candidate in aged:
             before = self._aged.get(candidate.position)
             if before is None or _span(before) < _span(role):
                 self._aged[candidate.position] = role
         return {candidate.position: role.rule.reason for candidate in kept}
+
+    def _open_to(self, role: Role) -> History:
+        """What a role may choose from. Above soft no further checkpoint gets a role that only keeps
+        more of them, where the policy has an anchor: those of the newest and of the best replace
+        what they had, and the anchor is what the stage is to be kept by."""
+        since = self._facts.pressed_since
+        is_extra = isinstance(role.rule, Every | Steps) and role.name != ANCHOR
+        if since is None or not is_extra or self._policy.role(ANCHOR) is None:
+            return self._history
+        return [candidate for candidate in self._history if candidate.committed_at <= since]
 
     def _keep_newest(self) -> None:
         if self._existing:
@@ -173,6 +185,8 @@ class _Deciding:
 
     def _keep_dependencies(self) -> None:
         """Keep all that a kept one needs, however far, also through what is already gone."""
+        if not (self._facts.depends_on or self._facts.needed_elsewhere):
+            return
         positions = {item.manifest: item.position for item in self._history}
 
         def keep(manifest: ManifestDigest, dependent: str) -> None:

@@ -52,6 +52,10 @@ class Candidate:
     `receipts` has the latest verdict of each level that was ever tried; `failed` says that the
     latest receipt of all failed. `present` and `quarantined` are the copy's state; neither: its
     deletion has begun or is done.
+
+    It `exists` while its bytes are there and nothing has begun to delete them. It is `sound` if no
+    level's latest verdict is a failure: a later pass of another level heals nothing. It `qualifies`
+    for a slot of a role if both are so, also from quarantine: then it must not be deleted.
     """
 
     generation: int
@@ -65,25 +69,20 @@ class Candidate:
     failed: bool = False
     present: bool = True
     quarantined: bool = False
+    # What every rule asks for again and again is found once.
+    position: Position = field(init=False, repr=False, compare=False)
+    exists: bool = field(init=False, repr=False, compare=False)
+    sound: bool = field(init=False, repr=False, compare=False)
+    qualifies: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def position(self) -> Position:
-        return self.generation, self.sequence
-
-    @property
-    def exists(self) -> bool:
-        """The bytes are there and nothing has begun to delete them."""
-        return self.present or self.quarantined
-
-    @property
-    def sound(self) -> bool:
-        """No level's latest verdict is a failure: a later pass of another level heals nothing."""
-        return not self.failed and ReceiptVerdict.FAIL not in self.receipts.values()
-
-    @property
-    def qualifies(self) -> bool:
-        """May take a slot of a role. A quarantined copy may: then it must not be deleted."""
-        return (self.present or self.quarantined) and self.sound
+    def __post_init__(self) -> None:
+        exists = self.present or self.quarantined
+        sound = not self.failed and ReceiptVerdict.FAIL not in self.receipts.values()
+        put = object.__setattr__
+        put(self, "position", (self.generation, self.sequence))
+        put(self, "exists", exists)
+        put(self, "sound", sound)
+        put(self, "qualifies", exists and sound)
 
     @property
     def proven(self) -> bool:
@@ -92,9 +91,11 @@ class Candidate:
 
     def passes(self, level: Level) -> bool:
         """It is sound, and the latest verdict at this level or at a stronger one is a pass."""
-        return self.sound and any(
-            self.receipts.get(reached) is ReceiptVerdict.PASS for reached in level.at_least
-        )
+        if self.sound:
+            for reached in _AT_LEAST[level]:
+                if self.receipts.get(reached) is ReceiptVerdict.PASS:
+                    return True
+        return False
 
 
 History = Sequence[Candidate]
