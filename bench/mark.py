@@ -1,0 +1,241 @@
+"""What a mark costs: how long and how large over many checkpoints, against fetching the same rows.
+
+    .venv/bin/python bench/mark.py [--checkpoints 1000000] [--snapshots 200]
+
+A scratch PostgreSQL is filled with stages of 100 checkpoints, one every three hours: each with a
+copy and a receipt, every fourth with a second receipt and every tenth with a metric. Then, each in
+a process of its own: the one query of a mark with its rows fetched and dropped, and a whole live
+mark under the default policy, with its candidates and changes stored. The same over a tenth. Every
+checkpoint is new to the mark and most are candidates: a project's first mark is its most costly.
+
+Beside it, `restic forget --dry-run` with rules alike, by snapshot.
+
+Targets: at most 3 times the fetch, below 1 GiB, and growth from a tenth to the whole of at most 12.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from lastgood.catalog import stage_history
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.migrate import migrate
+from lastgood.flows import mark
+from lastgood.flows.configuration import read_policy
+from lastgood.stack.postgres import EmbeddedPostgres, remove
+
+BY_STAGE = 100
+POLICY = Path(__file__).parent.parent / "include/config/policies/default.yaml"
+OWNER, APP = "lastgood_owner", "lastgood_app"
+
+
+def main() -> int:
+    arguments = parsed()
+    if arguments.measure:
+        print(json.dumps(measured(arguments.measure, arguments.dsn, arguments.project)))
+        return 0
+    sizes = {"tenth": arguments.checkpoints // 10, "whole": arguments.checkpoints}
+    with postgres() as server:
+        dsn = prepared(server, sizes)
+        told = {
+            name: {kind: in_own_process(kind, dsn, name) for kind in ("fetch", "mark")}
+            for name in sizes
+        }
+    return report(sizes, told, restic_seconds(arguments.snapshots))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The cost of a mark.")
+    parser.add_argument("--checkpoints", type=int, default=1_000_000)
+    parser.add_argument("--snapshots", type=int, default=200, help="in the restic repository")
+    parser.add_argument("--measure", choices=("fetch", "mark"), help=argparse.SUPPRESS)
+    parser.add_argument("--dsn", help=argparse.SUPPRESS)
+    parser.add_argument("--project", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+@contextmanager
+def postgres() -> Iterator[EmbeddedPostgres]:
+    folder = Path(tempfile.mkdtemp(prefix="lastgood-bench-postgres-"))
+    try:
+        with EmbeddedPostgres.start(folder, durable=False) as server:
+            yield server
+    finally:
+        remove(folder)
+
+
+def prepared(server: EmbeddedPostgres, sizes: dict[str, int]) -> str:
+    """A catalog with a project of each size; answers the application's DSN."""
+    server.create_role(APP)
+    server.create_role(OWNER)
+    server.create_database("bench", owner=OWNER)
+    migrate(server.dsn("bench", OWNER), app_role=APP)
+    with psycopg.connect(server.dsn("bench"), autocommit=True) as connection:
+        connection.execute("SET search_path = lastgood")
+        # What the rows refer to, beside one another, plays no part: it is left out.
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("INSERT INTO stores VALUES ('local', 'file', '{}', 'here', 'fast')")
+        for project, checkpoints in sizes.items():
+            fill(connection, project, checkpoints // BY_STAGE)
+        connection.execute("VACUUM ANALYZE")
+    return server.dsn("bench", APP)
+
+
+def fill(connection: psycopg.Connection[Any], project: str, stages: int) -> None:
+    policy = read_policy(POLICY)
+    began = datetime.now(UTC) - timedelta(hours=3 * BY_STAGE)
+    connection.execute(
+        "INSERT INTO projects VALUES (%s, 'me', 'local', 'default', '{}', NULL)", (project,)
+    )
+    connection.execute(
+        "INSERT INTO policy_versions VALUES (%(project)s, 'default', 1, %(digest)s, %(document)s,"
+        " %(at)s, %(at)s, 'bench')",
+        {
+            "project": project,
+            "digest": policy.digest,
+            "document": json.dumps(policy.to_json()),
+            "at": began,
+        },
+    )
+    values = {"project": project, "stages": stages, "by_stage": BY_STAGE, "began": began}
+    for statement in FILLING:
+        connection.execute(statement, values)
+
+
+FILLING = (
+    """
+    INSERT INTO stages (project, workload, stage, kind, class, generation, last_recorded_at)
+    SELECT %(project)s, 'job-' || n, 'train', 'checkpointed', 'c', 1, %(began)s
+      FROM generate_series(1, %(stages)s) AS n
+    """,
+    """
+    INSERT INTO checkpoints (project, stage_id, generation, sequence, step, attempt_id, manifest,
+                             total_bytes, object_count, metrics, final, recorded_at)
+    SELECT project, stage_id, 1, n, n * 500, gen_random_uuid(),
+           encode(sha256((stage_id || '.' || n)::bytea), 'hex'), 600000000000, 16,
+           CASE WHEN n %% 10 = 0 THEN jsonb_build_object('eval/loss', 1 + random()) ELSE '{}' END,
+           false, %(began)s::timestamptz + n * interval '3 hours' - interval '1 hour'
+      FROM stages, generate_series(1, %(by_stage)s) AS n WHERE project = %(project)s
+     ORDER BY n, stage_id
+    """,
+    """
+    INSERT INTO copies (project, stage_id, checkpoint_id, store, prefix, control_bytes, recorded_at,
+                        state, state_at)
+    SELECT project, stage_id, checkpoint_id, 'local', attempt_id::text, 5000, recorded_at,
+           'present', recorded_at
+      FROM checkpoints WHERE project = %(project)s
+    """,
+    """
+    INSERT INTO copy_transitions (copy_id, number, project, stage_id, to_state, actor, reason,
+                                  facts, recorded_at)
+    SELECT copy_id, 1, project, stage_id, 'present', 'bench', '', '{}', recorded_at
+      FROM copies WHERE project = %(project)s
+    """,
+    """
+    INSERT INTO receipts (receipt, project, stage_id, number, checkpoint_id, copy_id, level,
+                          verdict, validator, validator_version, started_at, finished_at,
+                          bytes_read, reason, body, recorded_at)
+    SELECT encode(sha256((c.copy_id || level)::bytea), 'hex'), c.project, c.stage_id,
+           k.sequence * 2 + (level = 'format')::int, c.checkpoint_id, c.copy_id, level, 'pass',
+           'bench', '1', c.recorded_at, c.recorded_at, 0, '', '{}', c.recorded_at
+      FROM copies AS c JOIN checkpoints AS k USING (checkpoint_id),
+           unnest(ARRAY['checksum', 'format']) AS level
+     WHERE c.project = %(project)s AND (level = 'checksum' OR k.sequence %% 4 = 0)
+    """,
+)
+
+
+def in_own_process(kind: str, dsn: str, project: str) -> dict[str, Any]:
+    """What a process of its own measured, so that its memory is its own, too."""
+    command = [sys.executable, __file__, "--measure", kind, "--dsn", dsn, "--project", project]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    told: dict[str, Any] = json.loads(ran.stdout)
+    return told
+
+
+def measured(kind: str, dsn: str, project: str) -> dict[str, Any]:
+    with Catalog(dsn) as catalog:
+        began = time.perf_counter()
+        counts = fetched(catalog, project) if kind == "fetch" else marked(catalog, project)
+        seconds = time.perf_counter() - began
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": seconds, "peak_bytes": peak_bytes, **counts}
+
+
+def fetched(catalog: Catalog, project: str) -> dict[str, Any]:
+    with catalog.transaction() as tx:
+        rows = sum(1 for _ in stage_history.rows_of(tx, project, datetime.now(UTC)))
+    return {"rows": rows}
+
+
+def marked(catalog: Catalog, project: str) -> dict[str, Any]:
+    counts = mark.run(catalog, project)["counts"]
+    return {"rows": counts["checkpoints"], "candidates": counts["candidates"]}
+
+
+def restic_seconds(snapshots: int) -> float | None:
+    """Of one `forget --dry-run`, divided by the snapshots that it judges; None without restic."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "RESTIC_PASSWORD": "bench",
+            "RESTIC_REPOSITORY": f"{folder}/repository",
+            "RESTIC_CACHE_DIR": f"{folder}/cache",
+        }
+
+        def restic(*words: str) -> None:
+            subprocess.run(["restic", *words], env=environment, check=True, capture_output=True)
+
+        data = Path(folder, "data")
+        data.write_text("one checkpoint")
+        try:
+            restic("init")
+        except FileNotFoundError:
+            return None
+        began = datetime(2026, 1, 1, tzinfo=UTC)
+        for number in range(snapshots):
+            at = began + timedelta(hours=3 * number)
+            restic("backup", "--host", "bench", "--time", f"{at:%F %T}", str(data))
+        started = time.perf_counter()
+        restic("forget", "--dry-run", "--keep-last", "4", "--keep-hourly", "8", "--keep-daily", "7")
+        return (time.perf_counter() - started) / snapshots
+
+
+def report(
+    sizes: dict[str, int], told: dict[str, dict[str, dict[str, Any]]], restic: float | None
+) -> int:
+    for name, size in sizes.items():
+        fetch, marking = told[name]["fetch"], told[name]["mark"]
+        print(
+            f"{size} checkpoints: fetched in {fetch['seconds']:.1f} s, marked in"
+            f" {marking['seconds']:.1f} s ({marking['candidates']} candidates stored),"
+            f" {marking['seconds'] / size * 1e6:.0f} us each, peak"
+            f" {marking['peak_bytes'] / 2**20:.0f} MiB"
+        )
+    whole, tenth = told["whole"]["mark"], told["tenth"]["mark"]
+    ratio = whole["seconds"] / told["whole"]["fetch"]["seconds"]
+    growth = whole["seconds"] / tenth["seconds"]
+    print(f"mark : fetch = {ratio:.2f}, growth from a tenth {growth:.1f}")
+    if restic is not None:
+        print(f"restic forget --dry-run: {restic * 1e6:.0f} us a snapshot")
+    kept = ratio <= 3 and whole["peak_bytes"] < 2**30 and growth <= 12
+    print("targets are met" if kept else "TARGETS ARE MISSED")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
