@@ -1,8 +1,9 @@
 """Quarantine what the current mark gives up, and delete what has been in quarantine long enough.
 
-Runs every quarter of an hour on its own timetable and trusts no event. It deletes committed
-checkpoints, and only those that the gate lets go, judged twice: before quarantine and again before
-deletion. Each deletion leaves a tombstone. A backfilled run does nothing.
+Runs every quarter of an hour, and at once when a project comes to stand above soft in a store. It
+trusts no event: whatever woke it, it looks again. It deletes committed checkpoints, and only those
+that the gate lets go, judged twice: before quarantine and again before deletion. Each deletion
+leaves a tombstone. A backfilled run does nothing.
 """
 
 from __future__ import annotations
@@ -10,11 +11,28 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import CronTriggerTimetable, dag, get_current_context, task
+from airflow.sdk import (
+    Asset,
+    AssetOrTimeSchedule,
+    AssetWatcher,
+    CronTriggerTimetable,
+    dag,
+    get_current_context,
+    task,
+)
+
+from lastgood.wakeup import OutboxTrigger
+
+ROOM_WANTED = Asset(
+    "lastgood_room_wanted",
+    watchers=[AssetWatcher("lastgood_outbox_room_wanted", OutboxTrigger(["room-wanted"]))],
+)
 
 
 @dag(
-    schedule=CronTriggerTimetable("*/15 * * * *", timezone="UTC"),
+    schedule=AssetOrTimeSchedule(
+        timetable=CronTriggerTimetable("*/15 * * * *", timezone="UTC"), assets=[ROOM_WANTED]
+    ),
     catchup=False,
     max_active_runs=1,
     doc_md=__doc__,

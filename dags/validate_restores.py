@@ -1,8 +1,9 @@
 """Prove that checkpoints can be restored, and write a receipt for each proof.
 
-Runs when a checkpoint is committed, when an operator asks for a validation, and every half hour for
-receipts that grow too old. Every byte is read again, every tensor is loaded in an isolated process,
-and what the policy wants restored takes one training step by its contract: on this machine, or in a
+Runs when a checkpoint is committed, when an operator asks for a validation, when a project comes to
+stand above soft in a store and collection may wait for a receipt, and every half hour for receipts
+that grow too old. Every byte is read again, every tensor is loaded in an isolated process, and what
+the policy wants restored takes one training step by its contract: on this machine, or in a
 pod where the contract says so and the Kubernetes provider is installed. It deletes nothing. A
 checkpoint that fails is never offered for a restore again.
 """
@@ -15,6 +16,7 @@ from typing import Any
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, dag, task
 
+from lastgood.pods import RestoreInPod
 from lastgood.wakeup import OutboxTrigger
 
 PODS = find_spec("airflow.providers.cncf") is not None
@@ -22,7 +24,8 @@ COMMITTED = Asset(
     "lastgood_committed_checkpoints",
     watchers=[
         AssetWatcher(
-            "lastgood_outbox_committed", OutboxTrigger(["committed", "validation-requested"])
+            "lastgood_outbox_committed",
+            OutboxTrigger(["committed", "validation-requested", "receipts-wanted"]),
         )
     ],
 )
@@ -62,33 +65,22 @@ def validate_restores() -> None:
 
         return dict(scheduled.restore_copy(project, copy_id))
 
-    validated = validate.expand_kwargs(due())
-    restores = due_restores()
-    validated >> restores
-    restore.expand_kwargs(restores)
-    if PODS:
-        validated >> restore_in_pods()
-
-
-def restore_in_pods() -> Any:
-    """A pod for each restore whose contract asks for one; it needs the catalog's connection, which
-    the contract's pod template brings."""
-    from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-
     @task(trigger_rule="all_done")
     def due_pods() -> list[dict[str, Any]]:
         from lastgood.flows import scheduled
 
         return scheduled.due_pods()
 
-    pods = due_pods()
-    KubernetesPodOperator.partial(
-        task_id="restore_in_pod",
-        name="lastgood-restore",
-        pool="lastgood_restoring",
-        env_vars={"LASTGOOD_EXECUTOR": "kubernetes"},
-    ).expand_kwargs(pods)
-    return pods
+    validated = validate.expand_kwargs(due())
+    restores = due_restores()
+    validated >> restores
+    restore.expand_kwargs(restores)
+    if PODS:
+        pods = due_pods()
+        validated >> pods
+        RestoreInPod.partial(task_id="restore_in_pod", pool="lastgood_restoring").expand_kwargs(
+            pods
+        )
 
 
 validate_restores()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lastgood.catalog.db import Catalog
     from lastgood.catalog.outbox import Undelivered
 
-AWAITED = ("sealed", "committed", "validation-requested")
+AWAITED = ("sealed", "committed", "validation-requested", "receipts-wanted", "room-wanted")
 """The kinds of events that some DAG waits for."""
 _SETTLING_LOOKS = 5
 """Commits come in bursts: a run that begins at the first would leave the others to further runs."""

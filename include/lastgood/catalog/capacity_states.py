@@ -14,6 +14,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
 from lastgood.rules.capacity import CapacityState, Standing
 
@@ -65,15 +66,13 @@ def record(
     row = tx.execute(
         f"""
         WITH last AS (
-          SELECT max(number) AS number, max(recorded_at) AS recorded_at
+          SELECT max(number) AS number
             FROM capacity_states WHERE project = %(project)s AND store = %(store)s
         )
         INSERT INTO capacity_states ({_COLUMNS})
         SELECT %(project)s, %(store)s, coalesce(last.number, 0) + 1, %(state)s, %(cause)s,
-               %(numbers)s, %(proof_id)s, %(actor)s,
-               greatest(catalog_clock(), last.recorded_at + interval '1 microsecond',
-                        p.last_mark_at + interval '1 microsecond')
-          FROM last, projects AS p WHERE p.project = %(project)s
+               %(numbers)s, %(proof_id)s, %(actor)s, %(at)s
+          FROM last
         RETURNING {_COLUMNS}
         """,
         {
@@ -84,9 +83,10 @@ def record(
             "numbers": Jsonb(standing.to_json()),
             "proof_id": proof_id,
             "actor": actor,
+            "at": history.next_instant(tx, project),
         },
     ).fetchone()
-    assert row is not None, f"project {project} exists: its lock is held"
+    assert row is not None
     return StateRow(**row)
 
 
@@ -106,18 +106,16 @@ def opened_at(tx: Transaction, project: str, store: str) -> datetime | None:
 
 
 def pressed_since(tx: Transaction, project: str, as_of: datetime) -> datetime | None:
-    """Since when the project has not stood open in its own store, as of an instant; None if it
-    does."""
+    """Since when the project has not stood open in one of its stores, as of an instant; None if it
+    does in all."""
     row = tx.execute(
         """
-        WITH told AS (
-          SELECT state, recorded_at FROM capacity_states
-            JOIN projects USING (project, store)
-           WHERE project = %(project)s AND recorded_at <= %(as_of)s
-        )
-        SELECT min(recorded_at) AS since FROM told
-         WHERE recorded_at > coalesce((SELECT max(recorded_at) FROM told WHERE state = 'open'),
-                                      '-infinity')
+        SELECT min(s.recorded_at) AS since FROM capacity_states AS s
+         WHERE s.project = %(project)s AND s.recorded_at <= %(as_of)s AND s.state <> 'open'
+           AND NOT EXISTS (SELECT 1 FROM capacity_states AS o
+                            WHERE o.project = s.project AND o.store = s.store
+                              AND o.state = 'open' AND o.number > s.number
+                              AND o.recorded_at <= %(as_of)s)
         """,
         {"project": project, "as_of": as_of},
     ).fetchone()

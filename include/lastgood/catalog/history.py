@@ -29,9 +29,9 @@ def record(
 ) -> Event:
     """Append an event to a stage whose row this transaction has locked, and put it into the outbox.
 
-    `recorded_at` is later than the stage's last event and the project's last mark, or other decision
-    over the project (see `close`), although the clock may stand or step back: nothing can appear at
-    or before an instant that a mark has judged.
+    `recorded_at` is later than the stage's last event and the project's last mark, or another
+    decision over the project (see `close`), although the clock may stand or step back: nothing can
+    appear at or before an instant that a mark has judged.
     Rows written for the same change take the event's `recorded_at`.
     """
     tx.execute(
@@ -82,6 +82,7 @@ _LAST_RECORDED = """(
         UNION ALL SELECT max(recorded_at) FROM retirement_approvals WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM retirement_undos WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM policy_versions WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM capacity_states WHERE project = %(project)s
     ) AS recorded)"""
 
 

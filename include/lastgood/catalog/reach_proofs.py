@@ -57,6 +57,23 @@ def newest(
     return _read(row) if row else None
 
 
+def returning_to_others(
+    tx: Transaction, project: str, store: str
+) -> Sequence[tuple[int, datetime]]:
+    """What the other projects' newest proofs of the last hour say will come back in the store:
+    bytes, and when."""
+    rows = tx.execute(
+        """
+        SELECT DISTINCT ON (project) proof_id, project, store, mark_id, document, recorded_at
+          FROM reach_proofs
+         WHERE store = %s AND project <> %s AND recorded_at > catalog_clock() - interval '1 hour'
+         ORDER BY project, recorded_at DESC, proof_id DESC
+        """,
+        (store, project),
+    ).fetchall()
+    return [(size, at) for row in rows for at, size in _read(row).proof.returning]
+
+
 def _read(row: dict[str, Any]) -> ProofRow:
     proof = Proof.from_json(row.pop("document"))
     return ProofRow(**row, proof=proof)

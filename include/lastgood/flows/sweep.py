@@ -7,18 +7,20 @@ inside the transaction that records the step; what a crash left undone is finish
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import capacity, copies, locks, projects, tombstones
+from lastgood.catalog import capacity, copies, locks, projects, references, tombstones
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence
 from lastgood.faults import point
-from lastgood.flows import control_keys, deletion, lapses, quarantine, sane_clock
+from lastgood.flows import control_keys, deletion, lapses, pressure, quarantine, reach, sane_clock
 from lastgood.flows.gate import Judged, Lookout, judge_copy
+from lastgood.flows.pressure import StoreStanding
+from lastgood.flows.sweep_order import Taking, Turn, turn
 from lastgood.flows.sweep_plan import Plan, plan, unfinished
 from lastgood.rules.gate import Truth, Verdict
 from lastgood.stores.base import ForeignEntry, StoreError
@@ -36,6 +38,7 @@ class _Told:
     alerts: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     freed_bytes: int = 0
+    left: int = 0  # copies for the next run
 
     def stays(self, copy: Copy, verdict: Verdict) -> None:
         self.counts["kept"] += 1
@@ -50,6 +53,7 @@ class _Told:
             "mark": plan.mark_id,
             **{step: self.counts[step] for step in steps},
             "freed_bytes": self.freed_bytes,
+            "left": self.left,
             "reasons": self.kept,
             "alerts": self.alerts,
             "failed": self.failed,
@@ -63,23 +67,49 @@ def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str,
     Refuses whole (and changes nothing) with CatalogBehind, ForeignCatalog or ClockJump. Under a
     mark that cannot be swept only deletions under way are finished, then MarkNotSweepable is
     raised. Where the plan must be approved, or a store failed, everything else is done and the
-    summary says so (`stop`, `failed`).
+    summary says so (`stop`, `failed`). What a batch leaves is for the next run (`left`). Where the
+    project stands above soft in a store, what can be reached is proven and recorded first.
     """
     sane_clock.require(catalog)
     control_keys.guard(catalog, stores, project)
     lapses.observe(catalog, project)
+    standings = pressure.observe(catalog, project, cause="a sweep looked", actor=actor)
     try:
         planned = plan(catalog, project)
     except errors.MarkNotSweepable:
         execute(catalog, stores, unfinished(catalog, project), actor)
         raise
-    return execute(catalog, stores, planned, actor)
+    standings = _proven(catalog, stores, planned, standings, actor)
+    told = execute(catalog, stores, planned, actor, turn(catalog, planned, standings))
+    pressure.observe(catalog, project, cause=f"a sweep under mark {planned.mark_id}", actor=actor)
+    return told
 
 
-def execute(catalog: Catalog, stores: Stores, plan: Plan, actor: str) -> dict[str, Any]:
-    """Do what a plan names, as far as the gate allows. Deletions under way are finished, and copies
-    taken back, even where the rest waits for approval (see `flows.approval`)."""
+def _proven(
+    catalog: Catalog,
+    stores: Stores,
+    planned: Plan,
+    standings: Sequence[StoreStanding],
+    actor: str,
+) -> Sequence[StoreStanding]:
+    """Prove what collection reaches in each store under pressure; answers where the project stands
+    then."""
+    pressed = [one for one in standings if one.pressed]
+    if not pressed:
+        return standings
+    for one in pressed:
+        reach.prove(catalog, stores, planned, one)
+    return pressure.observe(catalog, planned.project, cause="a proof of reach", actor=actor)
+
+
+def execute(
+    catalog: Catalog, stores: Stores, plan: Plan, actor: str, run_of: Turn | None = None
+) -> dict[str, Any]:
+    """Do what a plan names, as far as the gate allows, in the order and size of `run_of` (None: as
+    without pressure). Deletions under way are finished, and copies taken back, even where the rest
+    waits for approval (see `flows.approval`)."""
     told = _Told()
+    run_of = run_of or turn(catalog, plan, ())
     lookout = Lookout(catalog, stores, plan.project)
     followed = quarantine.follow(catalog, stores, plan.project)
     told.counts["carried_out"] += len(followed.carried_out)
@@ -87,8 +117,13 @@ def execute(catalog: Catalog, stores: Stores, plan: Plan, actor: str) -> dict[st
     sweeping = _Sweeping(catalog, stores, plan, actor, lookout, told)
     sweeping.each(plan.finish, sweeping.finish)
     sweeping.each(plan.take_back, sweeping.take_back)
-    sweeping.each(plan.may_delete, sweeping.delete)
-    sweeping.each(reversed(plan.may_quarantine), sweeping.quarantine)
+    deleting = Taking(dict(run_of.to_delete), run_of.batch)
+    hiding = Taking(dict(run_of.to_hide), run_of.batch)
+    deletes = deleting.each(run_of.delete, lambda: told.counts["deleted"])
+    sweeping.each(deletes, sweeping.delete)
+    hides = hiding.each(run_of.quarantine, lambda: told.counts["quarantined"])
+    sweeping.each(hides, sweeping.quarantine)
+    told.left = deleting.left + hiding.left
     return told.to_json(plan)
 
 
@@ -144,12 +179,11 @@ class _Sweeping:
         with self.catalog.transaction() as tx:
             judged = self._judge(tx, copy, evidence)
             undone = self._undo(tx, judged)
-        if undone:
-            quarantine.carry_out(self.catalog, self.stores, copy)
+        quarantine.finish_undo(self.catalog, self.stores, copy.project, undone)
 
     def delete(self, copy: Copy) -> None:
         evidence = self.lookout.evidence_for(copy)
-        undone = False
+        undone: list[int] = []
         with self.catalog.transaction() as tx:
             judged = self._judge(tx, copy, evidence)
             if judged.copy.state is not State.QUARANTINED:
@@ -162,8 +196,8 @@ class _Sweeping:
         if judged.verdict.allowed:
             point("sweep.after-intent")
             self.finish(judged.copy)
-        elif undone:
-            quarantine.carry_out(self.catalog, self.stores, copy)
+        else:
+            quarantine.finish_undo(self.catalog, self.stores, copy.project, undone)
 
     def finish(self, copy: Copy) -> None:
         """Remove the bytes of a copy whose deletion was intended, and prove it."""
@@ -190,11 +224,12 @@ class _Sweeping:
     def _judge(self, tx: Transaction, copy: Copy, evidence: Evidence) -> Judged:
         return judge_copy(tx, copy.project, copy.copy_id, self.plan.mark_id, evidence)
 
-    def _undo(self, tx: Transaction, judged: Judged) -> bool:
-        """Take a copy back that something is now known to keep."""
+    def _undo(self, tx: Transaction, judged: Judged) -> list[int]:
+        """Take a copy back that something is now known to keep, and what it depends on; answers
+        their ids."""
         released = judged.verdict.facts.roles_released
         if judged.copy.state is not State.QUARANTINED or released.truth is not Truth.FALSE:
-            return False
+            return []
         copies.transition(
             tx,
             judged.copy,
@@ -204,8 +239,15 @@ class _Sweeping:
             mark_id=self.plan.mark_id,
             facts=judged.verdict.to_json(),
         )
-        self.told.counts["taken_back"] += 1
-        return True
+        needed = references.needed(tx, judged.copy.project, [judged.copy.checkpoint_id])
+        back = quarantine.take_back(
+            tx,
+            copies.of_checkpoints(tx, judged.copy.project, needed),
+            actor=self.actor,
+            reason=f"{judged.copy.checkpoint}, which was taken back, depends on it",
+        )
+        self.told.counts["taken_back"] += 1 + len(back)
+        return [judged.copy.copy_id, *back]
 
     def _intend(self, tx: Transaction, judged: Judged) -> None:
         """The point of no return: the intent with every fact, and the state, in one transaction."""

@@ -12,12 +12,13 @@ from datetime import timedelta
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import approvals, copies, history, marks, projects
+from lastgood.catalog import approvals, copies, history, marks, projects, takings
 from lastgood.catalog.approvals import Request
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.marks import Mark
 from lastgood.catalog.projects import PolicyVersion
+from lastgood.catalog.takings import Day
 from lastgood.flows.policies import policy_of
 from lastgood.rules.canonical import canonical_json
 from lastgood.rules.policy import Policy
@@ -142,12 +143,13 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
             if mark is not None
             else []
         )
+        day = takings.of_day(tx, project)
     sweepable = mark is not None
     taking = [copy for copy in present if copy.copy_id in candidates]
     going = [
         copy
         for copy in hidden
-        if copy.copy_id in candidates and copy.state_at <= now - _grace(policy, copy)
+        if copy.copy_id in candidates and copy.state_at <= now - grace_of(policy, copy)
     ]
     return Plan(
         project=project,
@@ -156,13 +158,14 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         delete=tuple(going),
         quarantine=tuple(taking),
         take_back=tuple(copy for copy in hidden if sweepable and copy.copy_id not in candidates),
-        stop=_stop(policy, taking, going, len(present) + len(hidden)),
+        stop=_stop(policy, taking, going, len(present) + len(hidden), day),
         policy_digest=version.digest,
         approved=tuple(approved),
     )
 
 
-def _grace(policy: Policy, copy: Copy) -> timedelta:
+def grace_of(policy: Policy, copy: Copy) -> timedelta:
+    """How long a copy stays in quarantine under a policy."""
     name = copy.checkpoint
     return policy.for_stage(name.workload, name.stage).quarantine.grace
 
@@ -194,14 +197,22 @@ def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, poli
 
 
 def _stop(
-    policy: Policy, taking: Sequence[Copy], going: Sequence[Copy], existing: int
+    policy: Policy, taking: Sequence[Copy], going: Sequence[Copy], existing: int, day: Day
 ) -> str | None:
-    """Why the plan asks for approval: it takes too large a share, or too many bytes."""
+    """Why the plan asks for approval: it takes too large a share, alone or with what was taken in
+    the last day, or too many bytes."""
     rules = policy.quarantine
     if rules.stops_at(len(taking), existing):
         return (
             f"it would take {len(taking)} of {existing} copies, more than quarantine.share_guard"
             " allows; look at the mark, then approve"
+        )
+    old = sum(copy.recorded_at <= day.since for copy in taking)
+    if old and rules.stops_at(day.taken + old, day.existed):
+        return (
+            f"with the {day.taken} taken in the last day it would take {day.taken + old} of"
+            f" {day.existed} copies older than a day, more than quarantine.share_guard allows; look"
+            " at the marks, then approve"
         )
     for verb, found in (("quarantine", taking), ("delete", going)):
         size = sum(copy.stored_bytes for copy in found)

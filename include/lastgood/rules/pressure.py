@@ -9,7 +9,7 @@ of a batch, never a fact, a grace or a verdict.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -57,13 +57,3 @@ def in_order(found: Iterable[Going]) -> list[Going]:
             if not waits_for[needed]:
                 heapq.heappush(ready, (going[needed].rank, needed))
     return ordered
-
-
-def enough(sizes: Sequence[int], needed_bytes: int) -> int:
-    """How many of them, from the first on, together reach `needed_bytes`: all, if all do not."""
-    reached = 0
-    for number, size in enumerate(sizes):
-        if reached >= needed_bytes:
-            return number
-        reached += size
-    return len(sizes)

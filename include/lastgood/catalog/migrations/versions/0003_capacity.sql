@@ -33,4 +33,8 @@ CREATE TABLE capacity_states (             -- each change of where a project sta
 );
 CREATE INDEX capacity_states_by_time ON capacity_states (project, recorded_at);
 
+-- What was taken in the last day.
+CREATE INDEX copies_taken ON copy_transitions (project, recorded_at)
+  WHERE to_state = 'quarantined';
+
 SELECT make_append_only('capacity_states'), make_append_only('reach_proofs');

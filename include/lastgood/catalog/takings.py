@@ -1,0 +1,51 @@
+"""What sweeps took in the last day: many small ones must not do what a large one has to ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from lastgood.catalog.db import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """The day until now. `existed` are the copies that are older than a day, those among them that
+    were taken meanwhile included; `taken` are these: put into quarantine when they were older than
+    a day, not taken back, and not approved by anybody."""
+
+    since: datetime
+    taken: int
+    existed: int
+
+
+def of_day(tx: Transaction, project: str) -> Day:
+    """Count the last 24 hours by the catalog's clock."""
+    row = tx.execute(
+        """
+        WITH day AS (
+          SELECT catalog_clock() - interval '1 day' AS since
+        ), approved AS (
+          SELECT unnest(q.to_quarantine) AS copy_id
+            FROM sweep_requests q JOIN sweep_approvals a USING (request_id), day
+           WHERE q.project = %(project)s AND a.recorded_at > day.since - interval '1 day'
+        ), taken AS (
+          SELECT DISTINCT c.copy_id, c.state
+            FROM copy_transitions t JOIN copies c USING (copy_id), day
+           WHERE t.project = %(project)s AND t.to_state = 'quarantined'
+             AND t.recorded_at > day.since
+             AND t.recorded_at >= c.recorded_at + interval '1 day' AND c.state <> 'present'
+        )
+        SELECT day.since,
+               (SELECT count(*) FROM taken
+                 WHERE copy_id NOT IN (SELECT copy_id FROM approved)) AS taken,
+               (SELECT count(*) FROM copies c
+                 WHERE c.project = %(project)s AND c.state <> 'deleted'
+                   AND c.recorded_at <= day.since)
+               + (SELECT count(*) FROM taken WHERE state = 'deleted') AS existed
+          FROM day
+        """,
+        {"project": project},
+    ).fetchone()
+    assert row is not None
+    return Day(row["since"], row["taken"], row["existed"])
