@@ -51,13 +51,23 @@ def acquire_reader(
         reader=body.reader,
         ttl=None if body.ttl_seconds is None else timedelta(seconds=body.ttl_seconds),
     )
+    return {"token": reading.token, **_document(services, reading)}
+
+
+@router.get("/{lease}")
+def read_lease(request: Request, lease: Annotated[ReaderLease, Depends(reader)]) -> dict[str, Any]:
+    """What the holder of a lease reads: for a process that was handed the lease and its token."""
+    services = services_of(request)
+    return _document(services, read.lent(services.catalog, lease))
+
+
+def _document(services: LazyServices, reading: read.Reading) -> dict[str, Any]:
     store = services.stores[reading.lease.store]
     direct_path = None
     if store.profile.direct:
         direct_path = store.direct_path(Prefix(f"{reading.lease.prefix}{layout.OBJECTS_NAME}"))
     return {
         "lease": str(reading.lease.lease_id),
-        "token": reading.token,
         "expires_at": instant(reading.lease.expires_at),
         "checkpoint": checkpoint_document(reading.checkpoint),
         "manifest": json.loads(reading.manifest),

@@ -39,7 +39,7 @@ def examine(
     """Examine a present copy at a level and append the receipt; a failure fences its writer and
     blocks restores of its stage. Raises CopyState or CopyGone for a copy that is not present, and
     InvalidInput for a level that cannot be tried on it."""
-    with reading(catalog, project, copy_id, reader="validator") as copy:
+    with reading(catalog, project, copy_id, reader="validator") as (copy, lent):
         with catalog.transaction() as tx:
             started_at = history.now(tx)
             policy = rules_of(tx, project, copy.stage_id).validate
@@ -47,6 +47,7 @@ def examine(
                 copy,
                 checkpoints.manifest_body(tx, project, copy.manifest),
                 copies.objects(tx, project, copy_id),
+                lent,
             )
             finished = validations.is_finished(tx, copy)
         if finished:

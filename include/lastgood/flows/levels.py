@@ -10,9 +10,11 @@ from importlib import metadata
 from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.catalog.validations import PresentCopy
 from lastgood.errors import InvalidInput
-from lastgood.flows import checksum, format_level, restore_level
+from lastgood.flows import checksum, format_level, pod_level, restore_level
 from lastgood.flows.contracts import registered
 from lastgood.flows.findings import Finding
+from lastgood.flows.pod_level import Pods
+from lastgood.flows.reading import Lent
 from lastgood.rules import canonical
 from lastgood.rules.cadence import CopySeen
 from lastgood.rules.contract import Contract
@@ -29,6 +31,7 @@ class Subject:
     copy: Copy
     manifest: bytes
     objects: Sequence[CopyObject]
+    lent: Lent
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,11 @@ class Examined:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The validators of this process. Contracts are read once."""
+    """The validators of this process. Contracts are read once. `pods` runs those that ask for a
+    pod; without it they prove nothing."""
 
     contracts: Mapping[str, Contract] = field(default_factory=registered)
+    pods: Pods | None = None
 
     @cached_property
     def versions(self) -> Mapping[Level, str]:
@@ -75,7 +80,12 @@ class Ladder:
             found = format_level.check(store, subject.copy, manifest, subject.objects, policy)
             return Examined(found, format_level.VALIDATOR, self.versions[level])
         contract = self._contract(manifest)
-        found = restore_level.check(store, subject.copy, manifest, subject.objects, contract)
+        if contract.pod is None:
+            found = restore_level.check(store, subject.copy, manifest, subject.objects, contract)
+        else:
+            found = pod_level.check(
+                store, subject.copy, manifest, subject.manifest, contract, subject.lent, self.pods
+            )
         return Examined(found, restore_level.VALIDATOR, _version(contract))
 
     def not_yet(self, level: Level, because: str) -> Examined:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lastgood.catalog import checkpoints, readers, stages
+from lastgood.catalog import checkpoints, copies, readers, stages
 from lastgood.catalog.checkpoints import Checkpoint, ReadableCopy
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.readers import LeasedObject, ReaderLease
@@ -36,7 +36,8 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A reader's lease with its token, which is told this once, and everything it needs to read."""
+    """A reader's lease with its token, which is told once (else it is empty), and everything it
+    needs to read."""
 
     lease: ReaderLease
     token: str
@@ -103,6 +104,23 @@ def acquire_reader(
             token,
             found.checkpoint,
             checkpoints.manifest_body(tx, stage.project, found.checkpoint.manifest),
+            readers.objects(tx, lease),
+        )
+
+
+def lent(catalog: Catalog, lease: ReaderLease) -> Reading:
+    """What a live lease lets its holder read, for one that was handed nothing but the lease and
+    its token. Raises LeaseExpired."""
+    with catalog.transaction() as tx:
+        readers.get(tx, lease.project, lease.lease_id).require_live()
+        name = copies.get(tx, lease.project, lease.copy_id).checkpoint
+        checkpoint = checkpoints.find(tx, name)
+        assert checkpoint is not None
+        return Reading(
+            lease,
+            "",
+            checkpoint,
+            checkpoints.manifest_body(tx, lease.project, checkpoint.manifest),
             readers.objects(tx, lease),
         )
 

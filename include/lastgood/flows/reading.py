@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
+from uuid import UUID
 
 from lastgood import errors
 from lastgood.catalog import checkpoints, copies, locks, readers, stages
@@ -16,8 +18,18 @@ from lastgood.catalog.readers import ReaderLease
 from lastgood.flows.policies import policy_of
 
 
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """A lease with its token, which may be handed to a process that reads in our place."""
+
+    lease_id: UUID
+    token: str = field(repr=False)
+
+
 @contextmanager
-def reading(catalog: Catalog, project: str, copy_id: int, *, reader: str) -> Iterator[Copy]:
+def reading(
+    catalog: Catalog, project: str, copy_id: int, *, reader: str
+) -> Iterator[tuple[Copy, Lent]]:
     """Hold a lease on a present copy, renewed in the background, and give it back at the end.
     Raises NotFound, and CopyState or CopyGone unless the copy is present."""
     with catalog.transaction() as tx:
@@ -29,10 +41,10 @@ def reading(catalog: Catalog, project: str, copy_id: int, *, reader: str) -> Ite
         checkpoint = checkpoints.find(tx, copy.checkpoint)
         assert checkpoint is not None
         readable = ReadableCopy(copy.copy_id, copy.store, copy.prefix)
-        lease, _ = readers.grant(tx, checkpoint, readable, reader=reader, ttl=ttl)
+        lease, token = readers.grant(tx, checkpoint, readable, reader=reader, ttl=ttl)
     try:
         with _renewed(catalog, lease, ttl):
-            yield copy
+            yield copy, Lent(lease.lease_id, token)
     finally:
         with catalog.transaction() as tx:
             stages.locked(tx, project, lease.stage_id)

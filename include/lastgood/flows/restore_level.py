@@ -6,15 +6,14 @@ the contract's world size, and its report is held against what the job recorded.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.errors import InvalidInput
+from lastgood.flows import restore_verdict
 from lastgood.flows.contracts import fixed_places
 from lastgood.flows.findings import Finding
 from lastgood.flows.local_files import download, scratch_folder
@@ -23,11 +22,9 @@ from lastgood.rules.manifest import Manifest
 from lastgood.stores.base import Store
 from lastgood.validators import isolation
 from lastgood.validators.formatting import read_written
-from lastgood.validators.isolation import Limits, Outcome
+from lastgood.validators.isolation import Limits
 
 VALIDATOR = "lastgood.restore"
-EXECUTOR = "LASTGOOD_EXECUTOR"
-"""Set where something else than this process' own machine was chosen to run contracts."""
 _REPORT_LIMIT_BYTES = 64 << 10
 
 
@@ -90,16 +87,17 @@ class _Drill:
             reads=[self._root, *reads],
             environment=inherited,
         )
-        finding = self._judge(outcome)
+        report = self._reported()
+        finding = restore_verdict.judged(contract, self._manifest, outcome, report)
         topology = {
-            "executor": os.environ.get(EXECUTOR, "processes"),
+            "executor": "processes",
             "contract": contract.name,
             "world_size": contract.world_size,
             "of_world_size": self._manifest.world_size,
             "seconds": {
                 "download": round(self._download_seconds, 3),
                 "restore": outcome.seconds,
-                "reported": self._reported_seconds(),
+                "reported": restore_verdict.reported_seconds(report),
             },
             "limits": limits.to_json(),
             "outcome": outcome.summary(),
@@ -116,32 +114,5 @@ class _Drill:
             "step": str(self._manifest.step),
         }
 
-    def _judge(self, outcome: Outcome) -> Finding:
-        bytes_read = self._manifest.size_bytes
-        if outcome.ended == "exit" and outcome.code in self._contract.corrupt_codes:
-            said = outcome.last_lines[-1] if outcome.last_lines else "without a word"
-            reason = f"the restore command found the checkpoint bad: {said}"
-            return Finding("fail", reason, bytes_read, [_problem(reason)])
-        if not outcome.succeeded:
-            return Finding("inconclusive", f"the restore command {outcome}", bytes_read)
-        judged = self._contract.judge(self._manifest, self._reported())
-        problems = [_problem(judged.reason)] if judged.verdict == "fail" else []
-        return Finding(judged.verdict, judged.reason, bytes_read, problems)
-
-    def _reported(self) -> Any:
-        content = read_written(self._report, _REPORT_LIMIT_BYTES)
-        try:
-            return json.loads(content or b"null")
-        except (ValueError, RecursionError):
-            return None
-
-    def _reported_seconds(self) -> float | None:
-        report = self._reported()
-        seconds = report.get("seconds") if isinstance(report, dict) else None
-        if isinstance(seconds, int | float) and 0 <= seconds < 1e9:
-            return float(seconds)
-        return None
-
-
-def _problem(problem: str) -> dict[str, Any]:
-    return {"path": None, "tensor": None, "problem": problem}
+    def _reported(self) -> bytes | None:
+        return read_written(self._report, _REPORT_LIMIT_BYTES)

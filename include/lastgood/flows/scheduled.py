@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import copies, projects, validations
+from lastgood.catalog import projects, validations
 from lastgood.catalog.connect import open_catalog
 from lastgood.errors import CopyState, LastgoodError, MarkNotSweepable, Unavailable
 from lastgood.flows import approval, cleanup, commit, mark, sweep, validate, verify
 from lastgood.flows.levels import Ladder
+from lastgood.flows.pod_level import Pods
 from lastgood.flows.services import Services
 from lastgood.rules.contract import Contract
 from lastgood.rules.retention_rules import Level
@@ -108,34 +109,28 @@ def due_restores() -> list[dict[str, Any]]:
     ]
 
 
-def restore_copy(project: str, copy_id: int) -> Mapping[str, Any]:
-    """Restore a copy that is still due by its contract, and write the receipt."""
+def restore_copy(project: str, copy_id: int, pods: Pods | None = None) -> Mapping[str, Any]:
+    """Restore a copy that is still due by its contract, and write the receipt. `pods` runs what
+    asks for a pod."""
     with _services() as services:
         if Level.RESTORE not in validate.due_levels(services.catalog, project).get(copy_id, ()):
             return {"project": project, "copy_id": copy_id, "skipped": "no longer due"}
         try:
-            return validate.run(services.catalog, services.stores, copy_id, "restore")
+            ladder = Ladder(pods=pods)
+            return validate.run(
+                services.catalog, services.stores, copy_id, "restore", ladder=ladder
+            )
         except CopyState as error:
             return {"project": project, "copy_id": copy_id, "skipped": str(error)}
 
 
 def due_pods() -> list[dict[str, Any]]:
-    """Restores whose contracts ask for a pod: what a pod operator needs for each."""
-    pods = []
-    with _services() as services:
-        for project, copy_id, contract in _restores():
-            if contract.pod is None:
-                continue
-            with services.catalog.transaction() as tx:
-                checkpoint = str(copies.get(tx, project, copy_id).checkpoint)
-            pods.append(
-                {
-                    "image": contract.pod.image,
-                    "pod_template_file": contract.pod.template,
-                    "arguments": ["lastgood", "verify", checkpoint, "--level", "restore"],
-                }
-            )
-    return pods
+    """The copies that are to be restored in a pod, as `due_restores`."""
+    return [
+        {"project": project, "copy_id": copy_id}
+        for project, copy_id, contract in _restores()
+        if contract.pod is not None
+    ]
 
 
 def _restores() -> list[tuple[str, int, Contract]]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from lastgood.errors import InvalidInput
 from lastgood.rules.canonical import canonical_json
+from lastgood.rules.contract_pod import Pod, parse_pod, require_no_worker
 from lastgood.rules.document import Node
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.names import check_name
@@ -42,7 +43,7 @@ class Parameter:
     """What a manifest may say by one name. A text matches `pattern` as a whole."""
 
     kind: _Kind
-    least: float = -math.inf
+    least: float = 0.0
     most: float = math.inf
     pattern: re.Pattern[str] | None = None
 
@@ -53,8 +54,9 @@ class Parameter:
                 return "true" if value else "false"
             case ("integer", int()) | ("number", int() | float()) if type(value) is not bool:
                 assert isinstance(value, int | float)
-                if self.least <= value <= self.most:
-                    return repr(value)
+                word = repr(value)
+                if self.least <= value <= self.most and not (word[0] == "-" and self.least >= 0):
+                    return word
                 reason = f"{value} is not from {self.least} to {self.most}"
                 raise InvalidInput(where=where, reason=reason)
             case "text", str() if self.pattern is not None:
@@ -68,14 +70,6 @@ class Parameter:
         if not self.pattern.fullmatch(value):
             raise InvalidInput(where=where, reason=f"{value[:40]!r} is not {self.pattern.pattern}")
         return value
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """Where a contract of the executor `kubernetes` runs."""
-
-    image: str
-    template: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +181,13 @@ def parse_contract(root: Node) -> Contract:
     executor = read["executor"].one_of(("processes", "kubernetes")) if "executor" in read else ""
     if (executor == "kubernetes") != ("pod" in read):
         raise root.error("executor kubernetes and pod are given together or not at all")
+    command = _command(read["command"], parameters)
+    if "pod" in read:
+        require_no_worker(read, command)
     return Contract(
         name=read["name"].checked(check_name),
         version=read["version"].text(40),
-        command=_command(read["command"], parameters),
+        command=command,
         parameters=parameters,
         world_size=read["world_size"].integer(1, 100_000),
         timeout=read_duration(read["timeout"]),
@@ -201,7 +198,7 @@ def parse_contract(root: Node) -> Contract:
         environment=_words(read.get("environment"), _ENVIRONMENT_NAME),
         reads=_reads(read.get("reads")),
         corrupt_codes=_codes(read["corrupt_codes"]) if "corrupt_codes" in read else (CORRUPT_CODE,),
-        pod=_pod(read["pod"]) if "pod" in read else None,
+        pod=parse_pod(read["pod"]) if "pod" in read else None,
         digest=hashlib.sha256(canonical_json(root.free(8, 1 << 16))).hexdigest(),
     )
 
@@ -219,7 +216,8 @@ def _parameter(node: Node) -> Parameter:
         raise node.error(f"a {kind} has no least and most")
     return Parameter(
         kind,
-        float(read["least"].number()) if "least" in read else -math.inf,
+        # Without a word for it no number is negative: `-5` could be an option of the command.
+        float(read["least"].number()) if "least" in read else 0.0,
         float(read["most"].number()) if "most" in read else math.inf,
         _pattern(read["pattern"]) if "pattern" in read else None,
     )
@@ -269,8 +267,3 @@ def _tolerance(node: Node) -> float:
 
 def _codes(node: Node) -> tuple[int, ...]:
     return tuple(item.integer(1, 255) for item in node.items(255))
-
-
-def _pod(node: Node) -> Pod:
-    read = node.fields(("image",), ("template",))
-    return Pod(read["image"].text(), read["template"].text() if "template" in read else None)

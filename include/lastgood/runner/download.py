@@ -19,7 +19,7 @@ from lastgood.runner.durable import sync_folder
 from lastgood.runner.http import Coordinator
 from lastgood.runner.problems import DestinationTaken
 from lastgood.runner.progress import Progress, Report
-from lastgood.runner.reading import reading
+from lastgood.runner.reading import Reading, reading
 from lastgood.runner.receiving import Receiver
 from lastgood.runner.stopping import Stop, in_parallel
 
@@ -49,20 +49,28 @@ def download(
     Raises DestinationTaken, NotFound, RestoreBlocked, CopyGone, CorruptObject, Unreachable,
     OSError.
     """
-    _check_free(dest)
+    check_free(dest)
     asking = coordinator.until(Stop())
     with reading(asking, workload, stage, which, reader) as source:
-        lease = source.lease
-        with _staging(dest, lease.checkpoint) as staging:
-            total = Progress(lease.manifest.size_bytes, progress)
-            receiver = Receiver(asking, source, staging, total)
-            objects = sorted(lease.manifest.objects, key=lambda item: -item.size_bytes)
-            in_parallel(receiver.receive, objects, workers=workers, stop=asking.stop)
-            _publish(staging, dest, lease.manifest.objects)
+        return receive_all(asking, source, dest, workers=workers, progress=progress)
+
+
+def receive_all(
+    asking: Coordinator, source: Reading, dest: Path, *, workers: int, progress: Report | None
+) -> Downloaded:
+    """Fetch what a lease lets its holder read into `dest`. Raises as `download` does."""
+    lease = source.lease
+    with _staging(dest, lease.checkpoint) as staging:
+        total = Progress(lease.manifest.size_bytes, progress)
+        receiver = Receiver(asking, source, staging, total)
+        objects = sorted(lease.manifest.objects, key=lambda item: -item.size_bytes)
+        in_parallel(receiver.receive, objects, workers=workers, stop=asking.stop)
+        _publish(staging, dest, lease.manifest.objects)
     return Downloaded(lease.checkpoint, lease.manifest, dest)
 
 
-def _check_free(dest: Path) -> None:
+def check_free(dest: Path) -> None:
+    """Raises DestinationTaken unless `dest` is an empty folder or not there."""
     if dest.is_symlink() or (dest.exists() and not dest.is_dir()):
         raise DestinationTaken(dest=dest, reason="is there and is no folder")
     if dest.is_dir() and any(dest.iterdir()):
@@ -79,7 +87,7 @@ def _staging(dest: Path, checkpoint: Checkpoint) -> Iterator[Path]:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         _lock(fd, dest)
-        _check_free(dest)  # again: whoever held the lock may have put it in place
+        check_free(dest)  # again: whoever held the lock may have put it in place
         yield folder
     finally:
         os.close(fd)
@@ -100,6 +108,6 @@ def _publish(staging: Path, dest: Path, objects: tuple[ManifestObject, ...]) -> 
     try:
         staging.rename(dest)
     except OSError:
-        _check_free(dest)
+        check_free(dest)
         raise
     sync_folder(dest.parent)

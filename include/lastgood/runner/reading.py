@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lastgood.errors import LastgoodError
@@ -34,10 +34,11 @@ class Lease:
     renew_after: timedelta
 
     @classmethod
-    def from_json(cls, answer: Answer) -> Lease:
+    def from_json(cls, answer: Answer, token: str | None = None) -> Lease:
+        """`token`: of a lease that somebody else acquired."""
         return cls(
             id=answer["lease"],
-            token=answer["token"],
+            token=token or answer["token"],
             checkpoint=Checkpoint.from_json(answer["checkpoint"]),
             manifest=Manifest.parse(answer["manifest"]),
             how=answer["how"],
@@ -45,6 +46,10 @@ class Lease:
             urls={item["path"]: item["url"] for item in answer["objects"]},
             renew_after=answer.renewal_of("expires_at"),
         )
+
+    def through_the_coordinator(self) -> Lease:
+        """The same, for a machine that does not have the store's own folder."""
+        return replace(self, how="endpoint", direct_path=None)
 
 
 class Reading:
