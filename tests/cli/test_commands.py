@@ -180,7 +180,7 @@ def test_cleanup_answers_what_it_did(world: World, lastgood: CommandLine) -> Non
     world.prepare(1, {"a": b"1"})
 
     told = lastgood("cleanup", "vision", "--json")
-    listed = lastgood("uploads", "--json").document["uploads"]
+    listed = lastgood("uploads", "--json").document["attempts"]
 
     assert told.code == 0
     assert [one["state"] for one in listed] == ["open"]

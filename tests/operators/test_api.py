@@ -190,13 +190,13 @@ def test_marks_policies_stages_and_uploads_are_listed(api: httpx.Client, world: 
     shown = _ok(api.get(f"/v1/marks/{mark_id}"))
     (policy,) = _ok(api.get("/v1/policies"))["policies"]
     (stage,) = _ok(api.get("/v1/stages"))["stages"]
-    (upload,) = _ok(api.get("/v1/uploads"))["uploads"]
+    (attempt,) = _ok(api.get("/v1/uploads"))["attempts"]
 
     assert (mark["mark_id"], mark["candidates"]) == (mark_id, 1)
     assert [one["checkpoint"] for one in shown["listed"]] == ["vision/gpt/pretrain/1.1"]
     assert policy["document"]["name"] == "short"
     assert (stage["present"], stage["proven"], stage["active"]) == (3, 3, True)
-    assert (upload["state"], upload["incomplete"]) == ("open", False)
+    assert (attempt["state"], attempt["incomplete"]) == ("open", False)
 
 
 def test_reports_and_findings_are_read_and_findings_changed(

@@ -1,4 +1,4 @@
-"""Commands that look: status, stages, checkpoints, show, why, receipts, uploads, marks."""
+"""Commands that look: status, stages, checkpoints, show, why, receipts, marks."""
 
 from __future__ import annotations
 
@@ -234,34 +234,6 @@ def receipts(
     ]
     headers = ["verdict", "level", "checkpoint", "store", "when", ">read", "reason"]
     print_table(headers, rows, "No receipt yet.")
-
-
-def uploads(project: Project = None, limit: Limit = 200, json: Json = False) -> None:
-    """Attempts that are not committed, incomplete ones first."""
-    from lastgood.catalog import history
-
-    with services() as opened, opened.catalog.transaction() as tx:
-        require_known(tx, project)
-        now = history.now(tx)
-        found = operator_records.uploads(tx, project, limit=limit)
-    if json:
-        print_json({"uploads": found})
-        return
-    rows = [
-        [
-            "incomplete" if one.incomplete and one.state == "open" else one.state,
-            one.checkpoint,
-            one.attempt,
-            one.holder,
-            human_bytes(one.declared_bytes),
-            lasting(now - one.recorded_at),
-            lasting(one.lease_expires_at - now),
-            one.reason,
-        ]
-        for one in found
-    ]
-    headers = ["state", "for", "attempt", "writer", ">declared", ">age", ">lease left", "why"]
-    print_table(headers, rows, "Every attempt is committed or cleaned up.")
 
 
 def marks(project: Project = None, limit: Limit = 20, json: Json = False) -> None:

@@ -1,4 +1,4 @@
-"""Stages, incomplete uploads, marks and policies."""
+"""Stages, marks and policies."""
 
 from __future__ import annotations
 
@@ -66,16 +66,6 @@ def unblock_stage(
         actor=operator.actor,
     )
     return answer({"established": established.id})
-
-
-@router.get("/uploads")
-def list_uploads(
-    request: Request, _: Reader, project: ProjectFilter = None, limit: Limit = 200
-) -> JSONResponse:
-    """Attempts that are neither committed nor closed, incomplete ones first."""
-    with services_of(request).catalog.transaction() as tx:
-        found = operator_records.uploads(tx, project, limit=limit)
-    return answer({"uploads": found})
 
 
 @router.get("/marks")
