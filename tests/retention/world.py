@@ -298,6 +298,11 @@ class World:
         return row
 
 
+def simple_manifest(attempt: attempts.Attempt, data: Mapping[str, bytes]) -> Manifest:
+    """The manifest of a full checkpoint with these objects."""
+    return _manifest(attempt, data, {}, (), None)
+
+
 def _manifest(
     attempt: attempts.Attempt,
     data: Mapping[str, bytes],

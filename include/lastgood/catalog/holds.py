@@ -137,7 +137,7 @@ def record(tx: Transaction, project: str, hold: NewHold) -> UUID:
             "selector": None if hold.selector is None else Jsonb(hold.selector.to_json()),
             "expires_at": hold.expires_at,
             "placed_by": hold.placed_by,
-            "recorded_at": _instant(tx, project, by_selector=hold.selector is not None),
+            "recorded_at": (history.close if hold.selector else history.next_instant)(tx, project),
         },
     ).fetchone()
     if row is None:
@@ -207,7 +207,8 @@ def release(
     tx: Transaction, hold: Hold, *, released_by: str, because: str, actor: str
 ) -> list[history.Event]:
     """End a hold whose stages (`stages_of`) this transaction has locked; one event for each of
-    them. Raises Conflict if it was released before."""
+    them. One by selector is over the project: its lock is held exclusively. Raises Conflict if it
+    was released before."""
     if hold.released_at is not None:
         raise errors.Conflict(
             reason=f"hold {hold.hold_id} was released by {hold.released_by} at {hold.released_at}"
@@ -225,7 +226,9 @@ def release(
             hold.project,
             released_by,
             because,
-            _instant(tx, hold.project, by_selector=hold.selector is not None),
+            history.close(tx, hold.project)
+            if hold.selector is not None or not events
+            else max(event.recorded_at for event in events),
         ),
     )
     return events
@@ -287,11 +290,6 @@ def on_checkpoint(tx: Transaction, project: str, checkpoint_id: int) -> list[Hol
         (project, checkpoint_id),
     )
     return [Hold(**row) for row in rows]
-
-
-def _instant(tx: Transaction, project: str, *, by_selector: bool) -> datetime:
-    """A selector decides over the project, under its exclusive lock."""
-    return history.close(tx, project) if by_selector else history.next_instant(tx, project)
 
 
 def _take(tx: Transaction, event: history.Event, taken: Iterable[tuple[UUID, int]]) -> None:

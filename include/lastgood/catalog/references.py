@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Transaction
 
 LATEST_POINTER = "the latest pointer"
@@ -101,7 +101,8 @@ def active(tx: Transaction, copy: Copy) -> list[str]:
 
 def dependents(tx: Transaction, copy: Copy) -> list[str]:
     """Manifests that need this one: committed with a copy that still exists, or sealed and about to
-    be committed."""
+    be committed. A copy in quarantine needs the bytes of this one, not that it is present: what
+    takes it back takes this one back with it (see `needed`)."""
     rows = tx.execute(
         """
         SELECT s.workload || '/' || s.stage || '/' || k.generation || '.' || k.sequence AS what
@@ -110,7 +111,8 @@ def dependents(tx: Transaction, copy: Copy) -> list[str]:
           JOIN stages s ON s.stage_id = k.stage_id
          WHERE d.project = %(project)s AND d.depends_on = %(manifest)s
            AND EXISTS (SELECT 1 FROM copies c WHERE c.checkpoint_id = k.checkpoint_id
-                          AND c.state IN ('present', 'quarantined'))
+                          AND (c.state = 'present'
+                               OR c.state = 'quarantined' AND NOT %(present)s))
         UNION ALL
         SELECT 'sealed attempt ' || attempt_id
           FROM attempts
@@ -118,9 +120,36 @@ def dependents(tx: Transaction, copy: Copy) -> list[str]:
            AND jsonb_exists(convert_from(manifest, 'UTF8')::jsonb -> 'dependencies', %(manifest)s)
         ORDER BY what
         """,
-        {"project": copy.project, "manifest": copy.manifest},
+        {
+            "project": copy.project,
+            "manifest": copy.manifest,
+            "present": copy.state is State.PRESENT,
+        },
     )
     return [row["what"] for row in rows]
+
+
+def needed(tx: Transaction, project: str, checkpoint_ids: Iterable[int]) -> list[int]:
+    """The checkpoints that these depend on, however far, by id: manifests never change, so neither
+    does this."""
+    rows = tx.execute(
+        """
+        WITH RECURSIVE needed AS (
+          SELECT d.depends_on AS manifest
+            FROM checkpoints k JOIN dependencies d USING (project, manifest)
+           WHERE k.project = %(project)s AND k.checkpoint_id = ANY(%(ids)s)
+           UNION
+          SELECT d.depends_on
+            FROM needed n JOIN dependencies d
+                 ON d.project = %(project)s AND d.manifest = n.manifest
+        )
+        SELECT k.checkpoint_id
+          FROM needed n JOIN checkpoints k ON k.project = %(project)s AND k.manifest = n.manifest
+         ORDER BY k.checkpoint_id
+        """,
+        {"project": project, "ids": list(checkpoint_ids)},
+    )
+    return [row["checkpoint_id"] for row in rows]
 
 
 def passes(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lastgood import errors
-from lastgood.catalog import copies, gate_facts, history, locks
+from lastgood.catalog import copies, gate_facts, history, locks, references
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence, Sighting
@@ -34,12 +34,15 @@ class Judged:
 def judge_copy(
     tx: Transaction, project: str, copy_id: int, mark_id: int | None, evidence: Evidence
 ) -> Judged:
-    """Lock a copy, gather every fact about it and judge. What the caller records in the same
-    transaction rests on these facts. Raises NotFound."""
-    stage_id = copies.get(tx, project, copy_id).stage_id
+    """Lock a copy with what it depends on, gather every fact about it and judge. What the caller
+    records in the same transaction rests on these facts. Raises NotFound."""
+    known = copies.get(tx, project, copy_id)
+    needed = copies.of_checkpoints(
+        tx, project, references.needed(tx, project, [known.checkpoint_id])
+    )
     locks.project_shared(tx, project)
-    locks.stages(tx, [stage_id])
-    locks.copies(tx, [copy_id])
+    locks.stages(tx, {known.stage_id, *(copy.stage_id for copy in needed)})
+    locks.copies(tx, {copy_id, *(copy.copy_id for copy in needed)})
     copy = copies.get(tx, project, copy_id)
     return Judged(copy, judge(gate_facts.gather(tx, copy, mark_id, evidence)))
 

@@ -64,32 +64,28 @@ def place(
 
 def _on_checkpoint(
     tx: Transaction, project: str, new: NewHold, checkpoint: CheckpointId
-) -> tuple[Sequence[int], Placed]:
+) -> tuple[set[int], Placed]:
     if checkpoint.project != project:
         raise errors.NotFound(what="checkpoint", name=str(checkpoint))
     found = copies.of_checkpoint(tx, checkpoint)
     stage_id, checkpoint_id = found[0].stage_id, found[0].checkpoint_id
     locks.project_shared(tx, project)
-    locks.stages(tx, [stage_id])
-    locks.copies(tx, [copy.copy_id for copy in found])
-    found = copies.of_checkpoint(tx, checkpoint)
-    _require_kept(found)
+    found = quarantine.locked(tx, project, [checkpoint_id])
+    _require_kept([copy for copy in found if copy.checkpoint_id == checkpoint_id])
     _require_future(tx, new)
     hold_id = holds.record(tx, project, new)
-    return [stage_id], _take(tx, hold_id, {stage_id: [checkpoint_id]}, found, new)
+    return _take(tx, hold_id, {stage_id: [checkpoint_id]}, found, new)
 
 
-def _by_selector(tx: Transaction, project: str, new: NewHold) -> tuple[Sequence[int], Placed]:
+def _by_selector(tx: Transaction, project: str, new: NewHold) -> tuple[set[int], Placed]:
     """No commit and no deletion can be decided while this holds the project's lock exclusively."""
     locks.project_exclusive(tx, project)
     _require_future(tx, new)
     hold_id = holds.record(tx, project, new)
     taken = holds.selected(tx, project, hold_id)
-    locks.stages(tx, taken)
     ids = [checkpoint_id for of_stage in taken.values() for checkpoint_id in of_stage]
-    found = copies.of_checkpoints(tx, project, ids)
-    locks.copies(tx, [copy.copy_id for copy in found])
-    return list(taken), _take(tx, hold_id, taken, found, new)
+    found = quarantine.locked(tx, project, ids)
+    return _take(tx, hold_id, taken, found, new)
 
 
 def _take(
@@ -98,12 +94,14 @@ def _take(
     taken: Mapping[int, Sequence[int]],
     found: Sequence[Copy],
     new: NewHold,
-) -> Placed:
+) -> tuple[set[int], Placed]:
+    """The stages with a new event, and what was placed."""
     for stage_id, checkpoint_ids in taken.items():
         holds.take(tx, hold_id, stage_id, checkpoint_ids, actor=new.placed_by)
     undone = quarantine.take_back(tx, found, actor=new.placed_by, reason=f"hold {hold_id}")
     ids = tuple(checkpoint_id for of_stage in taken.values() for checkpoint_id in of_stage)
-    return Placed(hold_id, ids, tuple(undone))
+    changed = {copy.stage_id for copy in found if copy.copy_id in undone}
+    return changed.union(taken), Placed(hold_id, ids, tuple(undone))
 
 
 def _require_kept(found: Sequence[Copy]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lastgood import errors
-from lastgood.catalog import copies, locks, projects
+from lastgood.catalog import copies, locks, projects, references
 from lastgood.catalog.copies import Copy, CopyObject, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.faults import point
@@ -58,25 +58,40 @@ def undo(
 ) -> list[Copy]:
     """Take a checkpoint's quarantined copies back; answers them as they stand then.
 
-    Works until the intent to delete is recorded: CopyGone after it, CopyState if nothing of it is
-    in quarantine. No mark made before it counts for these copies any more; one made after it may
-    name them again, unless they are held. If the store cannot follow now (StoreError), the next
-    sweep carries it out.
+    What it depends on comes back with it. Works until the intent to delete is recorded: CopyGone
+    after it, CopyState if nothing of it is in quarantine. No mark made before it counts for these
+    copies any more; one made after it may name them again, unless they are held. If the store
+    cannot follow now (StoreError), the next sweep carries it out.
     """
     control_keys.guard(catalog, stores, checkpoint.project)
     with catalog.transaction() as tx:
         found = copies.of_checkpoint(tx, checkpoint)
         locks.project_shared(tx, checkpoint.project)
-        locks.stages(tx, [found[0].stage_id])
-        locks.copies(tx, [copy.copy_id for copy in found])
-        back = take_back(tx, copies.of_checkpoint(tx, checkpoint), actor=actor, reason=because)
-        if not back:
-            _refuse(copies.of_checkpoint(tx, checkpoint))
+        found = locked(tx, checkpoint.project, [found[0].checkpoint_id])
+        own = [copy for copy in found if copy.checkpoint == checkpoint]
+        if all(copy.state is not State.QUARANTINED for copy in own):
+            _refuse(own)
+        back = take_back(tx, found, actor=actor, reason=because)
     point("undo.after-decision")
     shown = finish_undo(catalog, stores, checkpoint.project, back)
     point("undo.after-store")
     publish(catalog, stores, checkpoint.project, {copy.stage_id for copy in shown})
     return shown
+
+
+def locked(tx: Transaction, project: str, checkpoint_ids: Iterable[int]) -> list[Copy]:
+    """Lock the copies of these checkpoints, and of all that they depend on, with their stages;
+    answers them as they stand then. The caller holds the project's lock.
+
+    A copy is taken back with what it depends on, in one transaction: without it nobody could
+    restore from it.
+    """
+    known = set(checkpoint_ids)
+    known |= set(references.needed(tx, project, known))
+    found = copies.of_checkpoints(tx, project, known)
+    locks.stages(tx, {copy.stage_id for copy in found})
+    locks.copies(tx, [copy.copy_id for copy in found])
+    return copies.of_checkpoints(tx, project, known)
 
 
 def take_back(tx: Transaction, found: Sequence[Copy], *, actor: str, reason: str) -> list[int]:
