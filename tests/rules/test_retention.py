@@ -14,6 +14,7 @@ from lastgood.rules.names import StageId
 from lastgood.rules.policy import Policy, Prerequisite, Role
 from lastgood.rules.retention import decide
 from lastgood.rules.retention_rules import (
+    AnyRule,
     Best,
     Candidate,
     Every,
@@ -96,6 +97,65 @@ def test_empty_history_decides_nothing() -> None:
 def test_policy_that_keeps_nothing_cannot_be_built(roles: tuple[Role, ...]) -> None:
     with pytest.raises(InvalidPolicy):
         Policy("none", roles)
+
+
+MATCHES_NOTHING = {
+    "a metric that nobody gives": Best("accuracy", "max", 3),
+    "receipts that nobody has": Every(HOUR, DAY, Level.RESTORE),
+    "a window that is over": Every(HOUR, HOUR),
+    "steps that nobody reaches": Steps(7777),
+}
+
+
+@pytest.mark.parametrize("rule", MATCHES_NOTHING.values(), ids=MATCHES_NOTHING)
+def test_policy_that_matches_nothing_leaves_the_newest_and_the_floor(rule: AnyRule) -> None:
+    history = [checkpoint(1), checkpoint(2), checkpoint(3), checkpoint(4, receipts=NO_RECEIPTS)]
+    decision = decide(history, policy_of(only=rule), NOON + 2 * HOUR)
+    assert decision.floor == (1, 3)
+    assert {sequence: reasons(decision, (1, sequence)) for _, sequence in decision.kept} == {
+        3: [("floor", "floor")],
+        4: [("newest", "newest")],
+    }
+
+
+def test_checkpoint_from_the_future_is_kept_and_pushes_out_no_role() -> None:
+    history = [
+        checkpoint(1, at=NOON - HOUR),
+        checkpoint(2, at=NOON + 9 * DAY),  # then the catalog's clock was put right
+        checkpoint(3, at=NOON),
+    ]
+    policy = policy_of(hot=Newest(1), warm=Every(HOUR, DAY))
+    decision = decide(history, policy, NOON)
+    assert sequences(decision.kept) == [1, 2, 3]
+    later = decide(history, policy, NOON + 30 * HOUR)
+    assert sequences(later.kept) == [2, 3]
+    assert sequences(decide(history, policy, NOON + 11 * DAY).kept) == [3]
+
+
+def test_milestone_is_kept_by_its_hold_beyond_every_role() -> None:
+    history = committed(ticks(NOON - 90 * DAY, DAY, 90))
+    facts = StageFacts(holds={(1, 1): ["milestone-a"], (1, 40): ["milestone-b"]})
+    decision = decide(history, policy_of(hot=Newest(2), warm=Every(DAY, 2 * DAY)), NOON, facts)
+    assert sequences(decision.kept) == [1, 40, 89, 90]
+    assert reasons(decision, (1, 40)) == [("hold", "milestone-b")]
+
+
+def test_validated_role_keeps_the_newest_of_each_interval_that_passed() -> None:
+    passed = {Level.FORMAT: ReceiptVerdict.PASS}
+    history = [
+        checkpoint(1, at=NOON - 2 * DAY, receipts=passed),
+        checkpoint(2, at=NOON - 2 * DAY + HOUR, receipts=passed),
+        checkpoint(3, at=NOON - 2 * DAY + 2 * HOUR),  # its checksum alone passed
+        checkpoint(4, at=NOON - DAY, receipts={Level.FORMAT: ReceiptVerdict.INCONCLUSIVE}),
+        checkpoint(5, at=NOON - DAY + HOUR, receipts=passed, failed=True),
+        checkpoint(6, at=NOON, receipts=passed),
+        checkpoint(7, at=NOON + HOUR),
+    ]
+    anchor = Role("anchor", Every(DAY, 7 * DAY, Level.FORMAT), Prerequisite.AGE_MET)
+    decision = decide(history, Policy("p", (anchor,)), NOON + 2 * HOUR)
+    assert sequences(decision.kept) == [2, 6, 7]
+    assert decision.anchor == (1, 6)
+    assert sequences(decision.candidates) == [1, 3, 4, 5]
 
 
 # --- what is gone or going ----------------------------------------------------------------------

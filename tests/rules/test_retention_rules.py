@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 
@@ -153,6 +154,28 @@ EVERY: dict[str, tuple[Every, list[datetime], datetime, list[int]]] = {
         NOON + MINUTE,
         [1, 2, 102],
     ),
+    "over the end of a February without a leap day": (
+        Every(DAY, 3 * DAY),
+        ticks(datetime(2026, 2, 27, 12, tzinfo=UTC), 12 * HOUR, 5),
+        datetime(2026, 3, 1, 13, tzinfo=UTC),
+        [1, 3, 5],
+    ),
+    "over the end of a month of 30 days, and of a year": (
+        Every(DAY, 400 * DAY),
+        walls(
+            "UTC", "2026-04-30 23:59", "2026-05-01 00:00", "2026-12-31 23:59", "2027-01-01 00:00"
+        ),
+        datetime(2027, 1, 1, tzinfo=UTC),
+        [1, 2, 3, 4],
+    ),
+    "two of one instant": (Every(HOUR, DAY), [NOON, NOON, NOON + HOUR], NOON + HOUR, [2, 3]),
+    "from the future, after the clock stepped back": (
+        Every(HOUR, DAY),
+        [NOON - 2 * HOUR, NOON - HOUR, NOON + 5 * HOUR, NOON],
+        NOON,
+        [1, 2, 3, 4],
+    ),
+    "at the future's own end of its window": (Every(DAY, DAY), [NOON + DAY], NOON, [1]),
     "Berlin, a day of 23 hours": (
         Every(DAY, 3 * DAY, zone=BERLIN),
         walls(
@@ -183,6 +206,40 @@ EVERY: dict[str, tuple[Every, list[datetime], datetime, list[int]]] = {
         ],
         local(NEW_YORK, "2026-11-01 03:00"),
         [2, 4],
+    ),
+    "New York, a day of 23 hours": (
+        Every(DAY, 3 * DAY, zone=NEW_YORK),
+        walls(
+            NEW_YORK, "2026-03-07 23:30", "2026-03-08 00:30", "2026-03-08 23:30", "2026-03-09 00:30"
+        ),
+        local(NEW_YORK, "2026-03-09 01:00"),
+        [1, 3, 4],
+    ),
+    "New York, a day of 25 hours": (
+        Every(DAY, 3 * DAY, zone=NEW_YORK),
+        walls(
+            NEW_YORK, "2026-10-31 23:30", "2026-11-01 00:30", "2026-11-01 23:30", "2026-11-02 00:30"
+        ),
+        local(NEW_YORK, "2026-11-02 01:00"),
+        [1, 3, 4],
+    ),
+    "New York, the hour that never comes": (
+        Every(HOUR, DAY, zone=NEW_YORK),
+        walls(NEW_YORK, "2026-03-08 01:50", "2026-03-08 03:10", "2026-03-08 03:50"),
+        local(NEW_YORK, "2026-03-08 05:00"),
+        [1, 3],
+    ),
+    "Lord Howe, a day of 23 and a half hours": (
+        Every(DAY, 3 * DAY, zone=LORD_HOWE),
+        walls(
+            LORD_HOWE,
+            "2026-10-03 23:30",
+            "2026-10-04 00:30",
+            "2026-10-04 23:30",
+            "2026-10-05 00:30",
+        ),
+        local(LORD_HOWE, "2026-10-05 01:00"),
+        [1, 3, 4],
     ),
     "Lord Howe, a change of half an hour": (
         Every(DAY, 2 * DAY, zone=LORD_HOWE),
@@ -262,6 +319,32 @@ def test_best(rule: Best, kept: list[int]) -> None:
         checkpoint(number, metrics={"loss": loss}) for number, loss in enumerate(LOSSES, start=1)
     ]
     assert sequences(rule.keeps([*history, checkpoint(6)], NOON)) == kept
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "kept"),
+    [
+        ([NAN, 2.0, 1.0], "min", [2, 3]),
+        ([2.0, NAN, 1.0, NAN], "max", [1, 3]),
+        ([NAN, NAN], "min", []),
+        ([-INFINITE, INFINITE, 3.0], "min", [3]),
+        ([None, 1.0, None], "max", [2]),
+        ([1, 1.0, 1, 2], "min", [2, 3]),  # ties between whole and other numbers: the newer
+        ([0.0, -0.0, 0.0], "min", [2, 3]),
+        ([-5.0, -7.0, 2.0], "min", [1, 2]),
+    ],
+)
+def test_best_takes_finite_values_alone_and_of_ties_the_newer(
+    values: list[float | None], mode: Literal["min", "max"], kept: list[int]
+) -> None:
+    history = [
+        checkpoint(number, metrics={} if value is None else {"loss": value})
+        for number, value in enumerate(values, start=1)
+    ]
+    assert sequences(Best("loss", mode, 2).keeps(history, NOON)) == kept
 
 
 def test_best_skips_the_failed() -> None:

@@ -8,6 +8,7 @@ gone or going, or whose latest receipt failed at any level.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -192,7 +193,8 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The `count` with the lowest or highest value of a metric; of equal ones the newer."""
+    """The `count` with the lowest or highest value of a metric; of equal ones the newer. One
+    without the metric, or with no finite value of it, is none of them."""
 
     metric: str
     mode: Literal["min", "max"]
@@ -200,14 +202,12 @@ class Best:
 
     def keeps(self, history: History, at: datetime) -> dict[Position, str]:
         sign = 1 if self.mode == "max" else -1
-        ranked = heapq.nlargest(
-            self.count,
-            (
-                (sign * candidate.metrics[self.metric], candidate.position)
-                for candidate in history
-                if candidate.qualifies and self.metric in candidate.metrics
-            ),
+        valued = (
+            (sign * candidate.metrics[self.metric], candidate.position)
+            for candidate in history
+            if candidate.qualifies and self.metric in candidate.metrics
         )
+        ranked = heapq.nlargest(self.count, (one for one in valued if math.isfinite(one[0])))
         return {
             position: f"{self.mode} {self.metric} number {rank}: {sign * value}"
             for rank, (value, position) in enumerate(ranked, start=1)
