@@ -21,6 +21,7 @@ from lastgood.rules import chain
 from lastgood.rules.certificates import KeyDigest, identity
 from lastgood.rules.chain import Link
 from lastgood.rules.deletion_evidence import Known, KnownMark, KnownReceipt, unjustified
+from lastgood.rules.policy import Policy
 
 FORMAT = "lastgood-audit"
 FORMAT_VERSION = 1
@@ -124,7 +125,7 @@ class Auditor:
         digest, document = record["digest"], record["document"]
         if identity(document) != digest:
             yield Break("policy", digest, f"its content has digest {identity(document)}")
-        self._known.gate_levels[digest] = document["gate"]["level"]
+        self._known.policies[digest] = Policy.parse(document, where=f"policy {digest[:12]}")
 
     def _mark(self, record: Mapping[str, Any]) -> Iterator[Break]:
         self._known.marks[record["mark_id"]] = KnownMark(

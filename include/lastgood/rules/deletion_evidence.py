@@ -13,6 +13,7 @@ from typing import Any
 
 from lastgood.rules.gate import GateFacts, Truth, judge
 from lastgood.rules.names import CheckpointId
+from lastgood.rules.policy import Policy
 from lastgood.rules.retention_rules import Level
 
 REBUILD = "rebuild"
@@ -40,12 +41,12 @@ class KnownMark:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The records that an intent may name: manifests with the checkpoint of each, the gate's level
-    by policy, marks by number, receipts of the stage by name, incarnations that a rebuild made."""
+    """The records that an intent may name: manifests with the checkpoint of each, policies by
+    digest, marks by number, receipts of the stage by name, incarnations that a rebuild made."""
 
     rebuilds: Set[int] = frozenset()
     manifests: dict[str, str] = field(default_factory=dict)
-    gate_levels: dict[str, str] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
     marks: dict[int, KnownMark] = field(default_factory=dict)
     receipts: dict[str, KnownReceipt] = field(default_factory=dict)
 
@@ -53,7 +54,7 @@ class Known:
 def unjustified(intent: Mapping[str, Any], known: Known) -> Iterator[str]:
     """Why a tombstone's document does not justify its deletion."""
     facts = intent["facts"]
-    if intent["policy_digest"] not in known.gate_levels:
+    if intent["policy_digest"] not in known.policies:
         yield f"its policy {intent['policy_digest']} was never recorded"
     if intent["copy_id"] is None:
         if not facts.get("reason"):
@@ -129,7 +130,7 @@ def _newer(
     if receipt is None:
         yield f"receipt {passed.get('receipt')} of the newer checkpoint is not among the records"
         return
-    level = Level(known.gate_levels.get(intent["policy_digest"], Level.RESTORE))
+    level = _gate_level(CheckpointId.parse(checkpoint), intent["policy_digest"], known)
     if receipt.verdict != "pass" or receipt.level not in level.at_least:
         yield f"receipt {passed['receipt']} is a {receipt.level} {receipt.verdict}, no {level} pass"
     if not passed.get("manifest") == present.get("manifest") == receipt.manifest:
@@ -138,6 +139,13 @@ def _newer(
         yield f"manifest {receipt.manifest} of {receipt.checkpoint} is not among the records"
     if not _is_newer(receipt.checkpoint, checkpoint):
         yield f"{receipt.checkpoint} is not newer than {checkpoint}"
+
+
+def _gate_level(checkpoint: CheckpointId, policy_digest: str, known: Known) -> Level:
+    policy = known.policies.get(policy_digest)
+    if policy is None:
+        return Level.RESTORE
+    return policy.for_stage(checkpoint.workload, checkpoint.stage).gate.level
 
 
 def _digests(told: Mapping[str, Any], name: str) -> Mapping[str, str]:
