@@ -27,7 +27,7 @@ from lastgood.catalog.operator_views import StageView
 from lastgood.catalog.recovery import Recovery
 from lastgood.catalog.reports import ReportSummary
 from lastgood.errors import CatalogBehind, CatalogSetup, ForeignCatalog, Unavailable
-from lastgood.flows import control_keys, pressure
+from lastgood.flows import control_keys, lifecycle, pressure
 from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.policies import policy_of
 from lastgood.reports.words import human_bytes, lasting
@@ -83,6 +83,7 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
             *_stage_alerts(tx, stages),
             *(alert for one in recovered for alert in _recovery_alerts(tx, one, stages)),
             *_disk_alerts(tx),
+            *lifecycle.alerts(tx, project),
         ]
     refusals = _guard_alerts(catalog, stores, project)
     return Overview(now, found, stages, [*refusals, *alerts], recovered)
