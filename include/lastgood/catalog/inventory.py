@@ -17,6 +17,7 @@ from lastgood.catalog.db import Transaction
 from lastgood.rules.layout import (
     CHECKPOINTS_PREFIX,
     CONTROL_PREFIX,
+    INVENTORIES_PREFIX,
     MANIFEST_NAME,
     MARKER_NAME,
     OBJECTS_NAME,
@@ -27,19 +28,23 @@ _BATCH_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ExpectedObject:
-    """One object, manifest or marker of a copy that is not yet deleted."""
+    """One object, manifest or marker of a copy that is not yet deleted. `settled`: the copy's
+    attempt is committed, so that a key which lies there as expected needs no further look."""
 
     key: str
     size_bytes: int
     version_id: str | None
     copy_state: str
+    project: str
+    settled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedPrefix:
     """A prefix that one attempt, or one stage's control keys, owns. No two of them overlap.
 
-    A stage's has neither `attempt` nor `copy` state, but its newest `generation` and `event`.
+    A stage's has neither `attempt` nor `copy` state, but its newest `generation` and `event`; a
+    kept inventory's has none of these, and no project.
     """
 
     prefix: str
@@ -55,41 +60,85 @@ class OwnedPrefix:
         return self.attempt is None
 
 
+_EXPECTED: LiteralString = """
+    WITH held AS (
+      SELECT c.copy_id, c.prefix, c.state, c.project, c.control_bytes,
+             octet_length(m.body) AS manifest_bytes,
+             coalesce(a.state, 'committed') = 'committed' AS settled
+        FROM copies AS c
+        JOIN checkpoints AS k USING (checkpoint_id)
+        JOIN manifests AS m ON m.project = k.project AND m.digest = k.manifest
+        LEFT JOIN attempts AS a ON a.store = c.store AND a.prefix = c.prefix
+       WHERE c.store = %(store)s AND c.state <> 'deleted' AND starts_with(c.prefix, %(below)s)
+    )
+    SELECT key, size_bytes, version_id, state, project, settled FROM (
+      SELECT h.prefix || %(objects)s || o.path AS key, o.size_bytes, o.version_id, h.state,
+             h.project, h.settled
+        FROM held AS h JOIN copy_objects AS o USING (copy_id)
+      UNION ALL
+      SELECT prefix || %(manifest)s, manifest_bytes, NULL, state, project, settled FROM held
+      UNION ALL
+      SELECT prefix || %(marker)s, control_bytes - manifest_bytes, NULL, state, project, settled
+        FROM held
+    ) AS expected
+    ORDER BY key COLLATE "C"
+"""
+
+
 def expected_objects(tx: Transaction, store: str, *, below: str = "") -> Iterator[ExpectedObject]:
     """Everything that the copies in `store` consist of, below a prefix, by key."""
-    rows = _stream(
-        tx,
-        "expected_objects",
-        """
-        WITH held AS (
-          SELECT c.copy_id, c.prefix, c.state, c.control_bytes, octet_length(m.body) AS
-          manifest_bytes FROM copies AS c JOIN checkpoints AS k USING (checkpoint_id) JOIN manifests
-          AS m ON m.project = k.project AND m.digest = k.manifest WHERE c.store = %(store)s AND
-          c.state <> 'deleted' AND starts_with(c.prefix, %(below)s)
-        )
-        SELECT key, size_bytes, version_id, state FROM (
-          SELECT h.prefix || %(objects)s || o.path AS key, o.size_bytes, o.version_id, h.state
-            FROM held AS h JOIN copy_objects AS o USING (copy_id)
-          UNION ALL
-          SELECT prefix || %(manifest)s, manifest_bytes, NULL, state FROM held
-          UNION ALL
-          SELECT prefix || %(marker)s, control_bytes - manifest_bytes, NULL, state FROM held
-        ) AS expected
-        ORDER BY key COLLATE "C"
-        """,
-        {
-            "store": store,
-            "below": below,
-            "objects": OBJECTS_NAME,
-            "manifest": MANIFEST_NAME,
-            "marker": MARKER_NAME,
-        },
-    )
+    rows = _stream(tx, "expected_objects", _EXPECTED, _expected_parameters(store, below))
     return (ExpectedObject(*row) for row in rows)
 
 
+def export_expected(tx: Transaction, store: str) -> Iterator[memoryview]:
+    """The same of the whole store as CSV without a header, the fastest way out of the catalog: the
+    columns of ExpectedObject, booleans as `t` and `f`, an absent version unquoted and empty."""
+    query: LiteralString = f"COPY ({_EXPECTED}) TO STDOUT (FORMAT csv)"
+    with tx.copy(query, _expected_parameters(store, "")) as copy:
+        for chunk in copy:
+            yield memoryview(chunk)
+
+
+def _expected_parameters(store: str, below: str) -> dict[str, object]:
+    return {
+        "store": store,
+        "below": below,
+        "objects": OBJECTS_NAME,
+        "manifest": MANIFEST_NAME,
+        "marker": MARKER_NAME,
+    }
+
+
+def begin_snapshot(tx: Transaction) -> None:
+    """Let every later query of this transaction see the catalog at one moment. For looking alone:
+    what decides looks anew after its lock."""
+    tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+
+def shard_bounds(tx: Transaction, store: str, objects_per_shard: int) -> list[str]:
+    """Prefixes of copies that cut what is expected in `store` into shards of about so many
+    objects."""
+    rows = tx.execute(
+        """
+        WITH sized AS (
+          SELECT c.prefix, sum(k.object_count + 2) OVER (ORDER BY c.prefix COLLATE "C") AS reached,
+                 k.object_count + 2 AS own
+            FROM copies AS c JOIN checkpoints AS k USING (checkpoint_id)
+           WHERE c.store = %(store)s AND c.state <> 'deleted'
+        )
+        SELECT prefix FROM sized
+         WHERE reached / %(size)s > (reached - own) / %(size)s
+         ORDER BY prefix COLLATE "C"
+        """,
+        {"store": store, "size": objects_per_shard},
+    )
+    return [row["prefix"] for row in rows]
+
+
 def owned_prefixes(tx: Transaction, store: str, *, below: str = "") -> Iterator[OwnedPrefix]:
-    """Every prefix in `store` that an attempt or a stage owns, below a prefix, by prefix."""
+    """Every prefix in `store` that an attempt, a stage or a kept inventory owns, below a prefix, by
+    prefix."""
     rows = _stream(
         tx,
         "owned_prefixes",
@@ -109,29 +158,45 @@ def owned_prefixes(tx: Transaction, store: str, *, below: str = "") -> Iterator[
           SELECT %(control)s || concat_ws('/', project, workload, stage) || '/', project,
                  NULL, NULL, false, generation, last_event
             FROM stages
+          UNION ALL
+          SELECT %(inventories)s || concat_ws('/', e.store, e.inventory) || '/', '-',
+                 NULL, NULL, false, 0, 0
+            FROM inventory_events AS e
+           WHERE e.place = %(store)s AND e.number = 1 AND NOT EXISTS (
+                   SELECT 1 FROM inventory_events AS d WHERE d.store = e.store
+                      AND d.inventory = e.inventory AND d.kind = 'deleted')
         ) AS owned
         WHERE starts_with(prefix, %(below)s)
         ORDER BY prefix COLLATE "C"
         """,
-        {"store": store, "below": below, "control": f"{CONTROL_PREFIX}stages/"},
+        {
+            "store": store,
+            "below": below,
+            "control": f"{CONTROL_PREFIX}stages/",
+            "inventories": INVENTORIES_PREFIX,
+        },
     )
     return (OwnedPrefix(*row) for row in rows)
 
 
-def touched_since(tx: Transaction, store: str, since: datetime) -> list[str]:
-    """The prefixes in `store` whose attempt, copy or stage had an event at or after `since` (UTC,
-    the catalog's clock): what was listed there may be older or newer than what was expected
-    there."""
+def moving(tx: Transaction, store: str, since: datetime) -> list[str]:
+    """The prefixes in `store`, by prefix, whose bytes moved or may move since `since` (UTC, the
+    catalog's clock): the attempts that may be written or cleared now, and whatever had an event."""
     rows = tx.execute(
         """
-        SELECT prefix FROM attempts
-         WHERE store = %(store)s AND greatest(recorded_at, state_at) >= %(since)s
-         UNION
-        SELECT prefix FROM copies
-         WHERE store = %(store)s AND greatest(recorded_at, state_at) >= %(since)s
-         UNION
-        SELECT %(control)s || concat_ws('/', project, workload, stage) || '/'
-          FROM stages WHERE last_recorded_at >= %(since)s
+        SELECT prefix FROM (
+          SELECT prefix FROM attempts
+           WHERE store = %(store)s AND (greatest(recorded_at, state_at) >= %(since)s
+                 OR state = 'sealed' OR state = 'aborting'
+                 OR state = 'open' AND lease_expires_at > catalog_clock())
+          UNION
+          SELECT prefix FROM copies
+           WHERE store = %(store)s AND (greatest(recorded_at, state_at) >= %(since)s
+                 OR state = 'deleting')
+          UNION
+          SELECT %(control)s || concat_ws('/', project, workload, stage) || '/'
+            FROM stages WHERE last_recorded_at >= %(since)s
+        ) AS found ORDER BY prefix COLLATE "C"
         """,
         {"store": store, "since": since, "control": f"{CONTROL_PREFIX}stages/"},
     )

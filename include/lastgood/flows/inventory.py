@@ -1,44 +1,51 @@
-"""Taking a store's inventory: every byte of it in one line, every disagreement with a cause.
+"""What a kept inventory says: every byte of a store in one line, every disagreement with a cause.
 
-A listing is not atomic. What changed while it ran is looked at once more, and what then agrees is
-counted as in flight. A listing that did not finish raises: nothing may be concluded from it.
+An inventory that is not whole raises: nothing may be concluded from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
-from lastgood.catalog import history, inventory
-from lastgood.catalog.db import Catalog, Transaction
-from lastgood.flows.inventory_accounts import Account, account_of
-from lastgood.flows.inventory_merge import Cause, merge, merge_uploads
+from lastgood.catalog.db import Catalog
+from lastgood.flows.inventory_accounts import Account, account_of, accounted_by
+from lastgood.flows.inventory_causes import causes_of, listed_causes
+from lastgood.flows.inventory_join import Disagreeing, Join, engine
+from lastgood.flows.inventory_kept import KeptManifest, Place
+from lastgood.flows.inventory_merge import Absence, Cause, Entry, settle, settle_upload
+from lastgood.flows.inventory_numbers import numbers_in
 from lastgood.flows.inventory_owners import Owners
-from lastgood.flows.inventory_tally import Amount, Difference, Place, Tally
+from lastgood.flows.inventory_rows import read_owned, rows_of
+from lastgood.flows.inventory_settings import OBJECTS_PER_SHARD
+from lastgood.flows.inventory_taking import (
+    ListingUnusable,
+    Progress,
+    begin,
+    complete,
+    list_shard,
+)
+from lastgood.flows.inventory_tally import Amount, Difference, Tally
+from lastgood.flows.inventory_tally import Place as DifferencePlace
+from lastgood.flows.inventory_usage import WHOLE_STORE
+from lastgood.rules.accounting import ALLOCATION_CAUSES, Compared, compare
 from lastgood.rules.byte_equation import Line
-from lastgood.stores.base import Listing, Prefix, Store, StoredObject, StoreError, Usage
-
-Progress = Callable[[str, int], None]
-"""Called with a phase and the number of keys done in it."""
-
-PASSES = 3  # a store that is written to is listed again until its totals agree, at most so often
-_PROGRESS_EVERY = 1_000
-_UNCOMMITTED = timedelta(minutes=1)  # what was recorded so shortly before may be committed after
-
-
-class ListingUnusable(StoreError):
-    """The listing of store {store} cannot be used: {reason}. Nothing is reported and nothing is
-    swept."""
-
-    type = "listing-unusable"
+from lastgood.stores.base import Key, PendingUpload, Store, UploadId
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """One store at one time. Instants are the catalog's (UTC)."""
+    """One store at one time. Instants are the catalog's (UTC). `compared` are further numbers of
+    the backend, `causes` every named cause of the whole store, `counts` what the catalog had by
+    state, by project."""
 
     store: str
+    inventory: str
+    source: str
     started_at: datetime
     finished_at: datetime
     listed: Amount
@@ -46,9 +53,12 @@ class Inventory:
     passes: int
     in_flight: Amount
     tally: Tally
-    differences: Mapping[Place, Difference]
+    differences: Mapping[DifferencePlace, Difference]
     whole: Account
     by_project: Mapping[str, Account]
+    compared: Sequence[Compared]
+    causes: Mapping[str, Amount]
+    counts: Mapping[str, Mapping[str, Sequence[int]]]
 
 
 def take(
@@ -57,175 +67,158 @@ def take(
     *,
     accounts_for: Collection[str] = (),
     projects: Collection[str],
+    place: Store | None = None,
+    objects_per_shard: int = OBJECTS_PER_SHARD,
+    actor: str = "inventory",
     progress: Progress = lambda phase, done: None,
 ) -> Inventory:
-    """List `store` and join it with the catalog.
+    """Take a whole inventory of `store` in this process, keep it in `place` (None: in the store),
+    and answer what it says.
 
     `projects` are all that may own keys; for those in `accounts_for` the backend is also asked for
     their own part. Raises StoreError, or ListingUnusable for a listing that did not finish.
     """
-    for number in range(1, PASSES + 1):
-        before = None if number == 1 else _usages(store, accounts_for)
-        taken = _one_pass(catalog, store, accounts_for, projects, before, number, progress)
-        accounts = [taken.whole, *taken.by_project.values()]
-        if all(one.is_exact for one in accounts):
-            break
-    return taken
+    kept_in = place or store
+    begun = begin(
+        catalog,
+        store.name,
+        place=kept_in.name,
+        objects_per_shard=objects_per_shard,
+        actor=actor,
+    )
+    at = Place(kept_in, store.name, begun.inventory)
+    listed = [list_shard(store, at, shard, progress=progress) for shard in begun.shards]
+    manifest = complete(
+        catalog,
+        store,
+        at,
+        begun,
+        listed,
+        projects=projects,
+        accounts_for=accounts_for,
+        actor=actor,
+        progress=progress,
+    )
+    return explain(at, manifest)
 
 
-def _one_pass(
-    catalog: Catalog,
-    store: Store,
-    accounts_for: Collection[str],
-    projects: Collection[str],
-    before: Mapping[str | None, Usage] | None,
-    number: int,
-    progress: Progress,
-) -> Inventory:
-    tally, listed, uploads = Tally(), Amount(), Amount()
-    with catalog.transaction() as tx:
-        started_at = history.now(tx)
-        _join(tx, store, tally, listed, projects, Prefix(""), progress)
-        _join_uploads(tx, store, tally, uploads, projects, progress)
-    _refuse_strangers(store, tally, listed)
-    after = _usages(store, accounts_for)
-    with catalog.transaction() as tx:
-        in_flight = _look_again(tx, store, tally, started_at - _UNCOMMITTED, projects)
-        finished_at = history.now(tx)
-    accounts = {
-        scope: account_of(tally, scope, usage, None if before is None else before[scope])
-        for scope, usage in after.items()
-    }
-    for scope, account in accounts.items():
-        _note_gap(tally, scope, account)
+def explain(place: Place, manifest: KeptManifest) -> Inventory:
+    """What a kept inventory says, from its files alone. Raises InventoryUnusable for files that are
+    not as they were written, ListingUnusable for a store that shares no key with the catalog."""
+    tally = Tally()
+    with place.opened(manifest) as paths, engine() as db:
+        join = Join(db, manifest, paths)
+        tally.add_all(_settled(join.disagreeing(), _owners(manifest, paths, "owned"), manifest))
+        again = _owners(manifest, paths, "rechecked-owned")
+        tally.add_all(_settled(join.rechecked(), again, manifest))
+        _add_agreed(tally, join)
+        for owners, uploads in _uploads(manifest, paths):
+            tally.add_all(settle_upload(one, owners) for one in uploads)
+        causes = listed_causes(db, join.effective())
+    _refuse_strangers(manifest, tally)
+    allocation = {name: causes[name].size_bytes for name in ALLOCATION_CAUSES}
+    total = tally.total_bytes()
+    compared = [
+        compare(
+            one,
+            listed_bytes=total,
+            allocation=allocation,
+            apparent=manifest.usages[WHOLE_STORE].causes,
+        )
+        for one in numbers_in(manifest.numbers)
+    ]
+    accounts = _accounts(manifest, tally, compared)
+    uploads = Amount(manifest.upload_bytes, manifest.uploads)
     return Inventory(
-        store=store.name,
-        started_at=started_at,
-        finished_at=finished_at,
-        listed=listed,
+        store=manifest.store,
+        inventory=manifest.inventory,
+        source=manifest.source,
+        started_at=manifest.started_at,
+        finished_at=manifest.finished_at,
+        listed=Amount(manifest.size_bytes, manifest.objects),
         uploads=uploads,
-        passes=number,
-        in_flight=in_flight,
+        passes=manifest.passes,
+        in_flight=Amount(manifest.in_flight_bytes, manifest.in_flight_objects),
         tally=tally,
         differences=tally.differences,
-        whole=accounts[None],
-        by_project={scope: account for scope, account in accounts.items() if scope is not None},
+        whole=accounts[WHOLE_STORE],
+        by_project={name: one for name, one in accounts.items() if name != WHOLE_STORE},
+        compared=compared,
+        causes=causes_of(causes, tally.differences, uploads, compared),
+        counts=manifest.counts,
     )
 
 
-def _join(
-    tx: Transaction,
-    store: Store,
-    tally: Tally,
-    listed: Amount,
-    projects: Collection[str],
-    below: Prefix,
-    progress: Progress,
-) -> None:
-    listing = store.list(below, versions=store.profile.versioned)
-    tally.add_all(
-        merge(
-            _counted(store, listing, listed, progress),
-            inventory.expected_objects(tx, store.name, below=below),
-            Owners(inventory.owned_prefixes(tx, store.name, below=below), projects),
-            hides=store.profile.hides,
+def _settled(
+    keys: Iterator[Disagreeing], owners: Owners, manifest: KeptManifest
+) -> Iterator[Entry | Absence]:
+    for one in keys:
+        yield from settle(one.key, one.listed, one.expected, owners, hides=manifest.hides)
+
+
+def _owners(manifest: KeptManifest, paths: Mapping[str, Path], role: str) -> Owners:
+    owned = (one for file in manifest.of(role) for one in read_owned(paths[file.name]))
+    return Owners(owned, manifest.projects)
+
+
+def _add_agreed(tally: Tally, join: Join) -> None:
+    for (project, line), objects in join.agreed.objects.items():
+        tally.agree(project, line, join.agreed.size_bytes[project, line], objects)
+
+
+def _uploads(
+    manifest: KeptManifest, paths: Mapping[str, Path]
+) -> Iterator[tuple[Owners, Iterator[PendingUpload]]]:
+    """The pending uploads with who owned what: those below what was re-checked, and the others."""
+    moving = sorted(manifest.moving)
+    for role, is_moving in (("owned", False), ("rechecked-owned", True)):
+        rows = (row for file in manifest.of("uploads") for row in rows_of(paths[file.name]))
+        pending = (one for one in _pending(rows) if _is_below(one.key, moving) is is_moving)
+        yield _owners(manifest, paths, role), pending
+
+
+def _is_below(key: str, prefixes: Sequence[str]) -> bool:
+    return any(key.startswith(prefix) for prefix in prefixes)
+
+
+def _pending(rows: Iterator[Mapping[str, Any]]) -> Iterator[PendingUpload]:
+    for (key, upload_id), group in groupby(rows, key=lambda row: (row["key"], row["upload_id"])):
+        parts = list(group)
+        yield PendingUpload(
+            Key(key.decode("utf-8", "surrogatepass")),
+            UploadId(upload_id),
+            sum(part["size"] for part in parts),
+            sum(part["part_number"] is not None for part in parts),
+            parts[0]["modified"],
         )
-    )
-    if not listing.complete:
-        raise ListingUnusable(store=store.name, key=below, reason="it did not finish")
 
 
-def _counted(
-    store: Store, listing: Listing[StoredObject], listed: Amount, progress: Progress
-) -> Iterator[StoredObject]:
-    """The same objects, counted and held to their order: a join over an unordered listing would
-    call present objects missing."""
-    last = ""
-    for item in listing:
-        if item.key < last:
-            reason = f"{item.key!r} comes after {last!r}, out of order"
-            raise ListingUnusable(store=store.name, key=item.key, reason=reason)
-        last = item.key
-        listed.add(item.size_bytes)
-        if listed.objects % _PROGRESS_EVERY == 0:
-            progress("objects", listed.objects)
-        yield item
-    progress("objects", listed.objects)
-
-
-def _join_uploads(
-    tx: Transaction,
-    store: Store,
-    tally: Tally,
-    uploads: Amount,
-    projects: Collection[str],
-    progress: Progress,
-) -> None:
-    pending = store.uploads(Prefix(""))
-    owners = Owners(inventory.owned_prefixes(tx, store.name), projects)
-    for entry in merge_uploads(pending, owners):
-        tally.add(entry)
-        uploads.add(entry.size_bytes)
-    progress("uploads", uploads.objects)
-    if not pending.complete:
-        reason = "its list of pending uploads did not finish"
-        raise ListingUnusable(store=store.name, key="", reason=reason)
-
-
-def _refuse_strangers(store: Store, tally: Tally, listed: Amount) -> None:
+def _refuse_strangers(manifest: KeptManifest, tally: Tally) -> None:
     """Not one key in common is the sign of a wrong place or of keys read by another rule, never of
     a store in which everything is lost and everything is new."""
-    if listed.objects and tally.absent and not tally.recognised:
+    if tally.others and tally.absent and not tally.recognised:
         reason = (
-            f"none of its {listed.objects} keys is known,"
+            f"none of its {tally.others} keys is known,"
             f" and all {tally.absent} expected ones are absent"
         )
-        raise ListingUnusable(store=store.name, key="", reason=reason)
+        raise ListingUnusable(store=manifest.store, key="", reason=reason)
 
 
-def _usages(store: Store, accounts_for: Collection[str]) -> Mapping[str | None, Usage]:
-    """What the backend accounts for the whole store (None) and for each project's prefixes."""
-    usages: dict[str | None, Usage] = {None: store.usage(Prefix(""))}
-    for project in accounts_for:
-        parts = [store.usage(Prefix(one)) for one in inventory.project_prefixes(project)]
-        causes: dict[str, int] = {}
-        for part in parts:
-            for cause, size_bytes in part.causes.items():
-                causes[cause] = causes.get(cause, 0) + size_bytes
-        used = sum(part.used_bytes for part in parts)
-        usages[project] = Usage(used, parts[0].total_bytes, parts[0].how, None, causes)
-    return usages
+def _accounts(
+    manifest: KeptManifest, tally: Tally, compared: Sequence[Compared]
+) -> dict[str, Account]:
+    """The account of the store and of each project. Bytes that only an accounting shows are
+    unexplained, and a finding of the way that shows them."""
+    accounts = {}
+    for scope, usage in manifest.usages.items():
+        before = None if manifest.usages_before is None else manifest.usages_before[scope]
+        project = None if scope == WHOLE_STORE else scope
+        told = accounted_by(usage, compared) if project is None else accounted_by(usage, ())
+        account = account_of(tally, project, told, before)
+        accounts[scope] = account
+        for how, size_bytes in account.gaps.items():
+            tally.gap(project, size_bytes, how)
+    return accounts
 
 
-def _look_again(
-    tx: Transaction, store: Store, tally: Tally, since: datetime, projects: Collection[str]
-) -> Amount:
-    """List anew what disagreed where something happened meanwhile; answers what agrees by now."""
-    settled = Amount()
-    disagreeing = {place.key_range for place in tally.differences}
-    for prefix in disagreeing.intersection(inventory.touched_since(tx, store.name, since)):
-        fresh = Tally()
-        _join(tx, store, fresh, Amount(), projects, Prefix(prefix), lambda phase, done: None)
-        old = tally.take_out(prefix)
-        for place, difference in fresh.differences.items():
-            tally.differences[place] = difference
-        for place, difference in old.items():
-            now = fresh.differences.get(place, Difference())
-            agreed = difference.amount.objects - now.amount.objects
-            settled.add(difference.amount.size_bytes - now.amount.size_bytes, agreed)
-            gone = Amount(
-                difference.in_store.size_bytes - now.in_store.size_bytes,
-                difference.in_store.objects - now.in_store.objects,
-            )
-            if gone.objects or gone.size_bytes:
-                tally.reassign(place, gone, fresh)
-    return settled
-
-
-def _note_gap(tally: Tally, scope: str | None, account: Account) -> None:
-    """Bytes that the backend accounts for and no listing shows are unexplained, and a finding."""
-    if account.unlisted_bytes:
-        tally.gap(scope, account.unlisted_bytes)
-
-
-__all__ = ["Cause", "Inventory", "Line", "ListingUnusable", "take"]
+__all__ = ["Cause", "Inventory", "Line", "ListingUnusable", "explain", "take"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from lastgood.flows.inventory_tally import Tally
 from lastgood.rules import byte_equation
+from lastgood.rules.accounting import Compared, Covers
 from lastgood.rules.byte_equation import Equation, Line
 from lastgood.stores.base import Usage
 
@@ -14,6 +15,17 @@ from lastgood.stores.base import Usage
 _CAUSE_LINES = {"store-records": Line.CONTROL, "unfinished-parts": Line.OPEN}
 LISTED_TWICE = "hard-links"
 IN_FLIGHT = "in-flight"
+_AUTHORITIES = ("operator", "rgw")  # in this order: each tells of bytes that no listing shows
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one scope is held against: the backend's usage, and what its total has to be adjusted by
+    to stand for the sum of the lines."""
+
+    usage: Usage
+    adjustments: Mapping[str, int]
+    how: str  # whose gap is named so; "" for the backend's own usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +34,8 @@ class Account:
 
     The equation's backend total is `backend_bytes` plus the `adjustments`: bytes that a listing
     shows and the backend's sum has not. `unlisted_bytes` is the part of the unexplained line that
-    only the accounting shows. An equation that stays open means a listing with more than the
-    backend has."""
+    only the accounting shows, `gaps` what shows it. An equation that stays open means a listing
+    with more than the backend has."""
 
     backend_bytes: int
     backend_total: int | None
@@ -31,6 +43,7 @@ class Account:
     how: str
     adjustments: Mapping[str, int]
     unlisted_bytes: int
+    gaps: Mapping[str, int]
     equation: Equation
 
     @property
@@ -39,33 +52,54 @@ class Account:
         return self.equation.closes() and not self.unlisted_bytes
 
 
-def account_of(tally: Tally, scope: str | None, usage: Usage, before: Usage | None) -> Account:
-    """The account of one scope (None: the whole store) from the sums of a pass and the usage after
-    it; `before`, the usage before it, tells what a store that is written to may differ by."""
+def accounted_by(usage: Usage, compared: Sequence[Compared]) -> Told:
+    """What a scope is held against: a number that has the listing and more, where there is one,
+    else what the backend answered beside the listing."""
+    for how in _AUTHORITIES:
+        for one in compared:
+            if one.number.how == how and one.number.covers is Covers.STORE and one.rest_bytes >= 0:
+                beside = {name: -size for name, size in one.causes.items()}
+                for name in usage.causes:
+                    beside.pop(name, None)
+                return Told(replace(usage, used_bytes=one.number.size_bytes, how=how), beside, how)
+    return Told(usage, {}, "")
+
+
+def account_of(tally: Tally, scope: str | None, told: Told, before: Usage | None) -> Account:
+    """The account of one scope (None: the whole store) from the sums of an inventory and what it is
+    held against; `before`, the usage before it, tells what a store that is written to may differ
+    by."""
     lines = byte_equation.Tally()
     for (project, line), amount in tally.lines.items():
         if scope in (None, project):
             lines.add(line, amount.size_bytes, amount.objects)
-    adjustments: dict[str, int] = {}
+    usage = told.usage
+    adjustments = dict(told.adjustments)
+    gaps: dict[str, int] = {}
     for cause, size_bytes in usage.causes.items():
-        if size_bytes >= 0:
-            lines.add(_CAUSE_LINES.get(cause, Line.UNEXPLAINED), size_bytes, 0)
-        else:
+        if size_bytes < 0:
             adjustments[cause] = -size_bytes
+            continue
+        line = _CAUSE_LINES.get(cause, Line.UNEXPLAINED)
+        lines.add(line, size_bytes, 0)
+        if line is Line.UNEXPLAINED:
+            gaps[cause] = size_bytes
     accounted = usage.used_bytes + sum(adjustments.values())
     beyond = lines.equation(accounted).difference_bytes or 0
-    if beyond and before is not None and _while_written(beyond, usage, before):
+    if beyond and before is not None and not told.how and _while_written(beyond, usage, before):
         adjustments[IN_FLIGHT] = -beyond
         accounted, beyond = accounted - beyond, 0
-    unlisted = max(0, beyond)
-    lines.add(Line.UNEXPLAINED, unlisted, 0)
+    if beyond > 0:
+        gaps[told.how] = beyond
+        lines.add(Line.UNEXPLAINED, beyond, 0)
     return Account(
         backend_bytes=usage.used_bytes,
         backend_total=usage.total_bytes,
         allocated_bytes=usage.allocated_bytes,
         how=usage.how,
         adjustments=adjustments,
-        unlisted_bytes=unlisted,
+        unlisted_bytes=sum(gaps.values()),
+        gaps=gaps,
         equation=lines.equation(accounted),
     )
 

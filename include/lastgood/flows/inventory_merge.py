@@ -1,20 +1,17 @@
 """Joining what a store lists with what the catalog expects, key by key, in one pass.
 
-Both sides come in the order of their keys; memory is the current key and the current prefix. Every
-listed byte leaves here in exactly one line of the byte equation, and every disagreement with a
-cause.
+Keys come in their order; memory is the current key and the current prefix. Every listed byte leaves
+here in exactly one line of the byte equation, and every disagreement with a cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import groupby
-from operator import attrgetter
 
 from lastgood.catalog.inventory import ExpectedObject
-from lastgood.flows.inventory_owners import Belonging, Owners
+from lastgood.flows.inventory_owners import Belonging, Owners, is_kept_inventory
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.layout import ControlKey, parse_key
 from lastgood.stores.base import PendingUpload, StoredObject
@@ -62,31 +59,25 @@ class Absence:
     detail: str = ""
 
 
+_UPLOAD_LINES = (Line.OPEN, Line.SEALED, Line.FAILED_EVIDENCE, Line.INCOMPLETE)
 _HIDDEN_STATES = ("quarantined", "deleting")
 
 
-def merge(
-    listed: Iterable[StoredObject],
-    expected: Iterable[ExpectedObject],
+def settle(
+    key: str,
+    listed: list[StoredObject],
+    wanted: ExpectedObject | None,
     owners: Owners,
     *,
     hides: bool,
 ) -> Iterator[Entry | Absence]:
-    """One Entry for every listed object, and one Absence for every expected one that is not as it
-    should be. `hides`: the store makes quarantined objects unreadable under their key."""
-    coming = iter(expected)
-    awaited = next(coming, None)
-    for key, group in groupby(listed, key=attrgetter("key")):
-        while awaited is not None and awaited.key < key:
-            yield from _absent(awaited, owners)
-            awaited = next(coming, None)
-        wanted = None
-        if awaited is not None and awaited.key == key:
-            wanted, awaited = awaited, next(coming, None)
-        yield from _same_key(key, list(group), wanted, owners, hides)
-    while awaited is not None:
-        yield from _absent(awaited, owners)
-        awaited = next(coming, None)
+    """One Entry for every object that is listed under a key, and one Absence if the expected one is
+    not as it should be. Keys come ascending, as `owners` wants them. `hides`: the store makes
+    quarantined objects unreadable under their key."""
+    if listed:
+        yield from _same_key(key, listed, wanted, owners, hides)
+    elif wanted is not None:
+        yield from _absent(wanted, owners)
 
 
 def _absent(wanted: ExpectedObject, owners: Owners) -> Iterator[Absence]:
@@ -172,14 +163,12 @@ def _why_unexplained(item: StoredObject, place: Belonging, *, is_repeat: bool) -
     return Cause.UNTRACKED, ""
 
 
-def merge_uploads(pending: Iterable[PendingUpload], owners: Owners) -> Iterator[Entry]:
-    """One Entry for each pending upload, with the bytes of its parts."""
-    for upload in pending:
-        place = owners.belongs(upload.key)
-        line = place.line(upload.key, pending_upload=True)
-        cause, detail = None, ""
-        if line not in (Line.OPEN, Line.SEALED, Line.FAILED_EVIDENCE, Line.INCOMPLETE):
-            line, cause = Line.UNEXPLAINED, Cause.UNKNOWN_UPLOAD
-            detail = f"upload {upload.upload_id}, {upload.parts} parts"
-        size_bytes = upload.part_bytes_held
-        yield Entry(place.project, line, size_bytes, upload.key, place.unit, cause, detail)
+def settle_upload(upload: PendingUpload, owners: Owners) -> Entry:
+    """The Entry of a pending upload, with the bytes of its parts."""
+    place = owners.belongs(upload.key)
+    line = place.line(upload.key, pending_upload=True)
+    cause, detail = None, ""
+    if line not in _UPLOAD_LINES and not is_kept_inventory(place.owner):
+        line, cause = Line.UNEXPLAINED, Cause.UNKNOWN_UPLOAD
+        detail = f"upload {upload.upload_id}, {upload.parts} parts"
+    return Entry(place.project, line, upload.part_bytes_held, upload.key, place.unit, cause, detail)

@@ -10,6 +10,7 @@ from lastgood.rules.byte_equation import AttemptState, CopyState, KeyFacts, Line
 from lastgood.rules.layout import (
     CHECKPOINTS_PREFIX,
     CONTROL_PREFIX,
+    INVENTORIES_PREFIX,
     AttemptKey,
     ControlKey,
     ControlKind,
@@ -103,10 +104,17 @@ class Belonging:
     def _knows(self, key: ControlKey) -> bool:
         if key.kind in (ControlKind.CATALOG, ControlKind.INCARNATION, ControlKind.DIGEST):
             return True
+        if key.kind is ControlKind.INVENTORY:
+            return is_kept_inventory(self.owner)
         if self.owner is None or key.number is None:
             return False
         is_generation = key.kind is ControlKind.GENERATION
         return key.number <= (self.owner.generation if is_generation else self.owner.event)
+
+
+def is_kept_inventory(owner: OwnedPrefix | None) -> bool:
+    """Whether a prefix is a kept inventory's."""
+    return owner is not None and owner.prefix.startswith(INVENTORIES_PREFIX)
 
 
 def unit_of(key: str) -> str:

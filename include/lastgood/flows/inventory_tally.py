@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lastgood.flows.inventory_merge import Absence, Cause, Entry
 from lastgood.flows.inventory_owners import SHARED
 from lastgood.rules.byte_equation import Line
+from lastgood.rules.layout import INVENTORIES_PREFIX
 
 PLACES_LIMIT = 2_000  # per cause; what comes later is gathered more coarsely
 SAMPLES_LIMIT = 5  # keys shown per place
@@ -58,7 +59,8 @@ class Tally:
         self.lines: dict[tuple[str, Line], Amount] = {}
         self.differences: dict[Place, Difference] = {}
         self.duplicate_keys = 0
-        self.recognised = 0
+        self.others = 0  # entries that are no file of a kept inventory
+        self.recognised = 0  # of these, as they should be
         self.absent = 0
         self._places: dict[Cause, int] = {}
 
@@ -70,7 +72,9 @@ class Tally:
     def add(self, item: Entry | Absence) -> None:
         if isinstance(item, Entry):
             self.line(item.project, item.line).add(item.size_bytes)
-            self.recognised += item.cause is None
+            if not item.unit.startswith(INVENTORIES_PREFIX):
+                self.others += 1
+                self.recognised += item.cause is None
         else:
             self.absent += 1
         if item.cause is None:
@@ -100,28 +104,19 @@ class Tally:
             known = self.differences[place] = Difference()
         return known
 
-    def take_out(self, prefix: str) -> Mapping[Place, Difference]:
-        """Remove the differences gathered under exactly this prefix, and answer them. Their bytes
-        stay in their lines until they are moved."""
-        places = [place for place in self.differences if place.key_range == prefix]
-        return {place: self.differences.pop(place) for place in places}
+    def agree(self, project: str, line: Line, size_bytes: int, objects: int) -> None:
+        """Count objects that lie as the catalog expects them."""
+        self.line(project, line).add(size_bytes, objects)
+        self.others += objects
+        self.recognised += objects
 
-    def reassign(self, place: Place, amount: Amount, fresh: Tally) -> None:
-        """Bytes that were unexplained in a first look and are not in a fresh one: they went to the
-        line that now holds the place, or they are gone."""
-        unexplained = self.line(place.project, Line.UNEXPLAINED)
-        unexplained.add(-amount.size_bytes, -amount.objects)
-        held = {line: one for (_, line), one in fresh.lines.items() if line is not Line.UNEXPLAINED}
-        if held and place.cause is not Cause.DUPLICATE:
-            line = max(held, key=lambda one: held[one].size_bytes)
-            self.line(place.project, line).add(amount.size_bytes, amount.objects)
-
-    def gap(self, scope: str | None, size_bytes: int) -> None:
-        """Note bytes that no listing shows, of a project or (None) of the whole store."""
+    def gap(self, scope: str | None, size_bytes: int, how: str = "") -> None:
+        """Note bytes that no listing shows, of a project or (None) of the whole store; `how` names
+        the accounting that shows them, "" the backend's own."""
         project = SHARED if scope is None else scope
         difference = Difference()
         difference.amount.add(size_bytes, 0)
-        self.differences[Place(project, Cause.ACCOUNTING_GAP, "")] = difference
+        self.differences[Place(project, Cause.ACCOUNTING_GAP, how)] = difference
 
     def total_bytes(self, project: str | None = None) -> int:
         """The bytes of all lines, of one project or (None) of the whole store."""

@@ -8,7 +8,7 @@
     control/stages/<project>/<workload>/<stage>/generation/<n>
     control/stages/<project>/<workload>/<stage>/event/<n>
     control/digests/<project>/<n>                           a day's digest over its deletions
-    control/inventories/<store>/<inventory>/<file>          kept inventories, of this store or another
+    control/inventories/<store>/<inventory>/<file>          kept inventories of any store
 
 Numbers are padded so that a listing in key order is a listing in their order. `parse_key` is the
 exact inverse of the builders: whatever it does not know is not ours.

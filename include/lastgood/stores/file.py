@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from heapq import merge
 from itertools import groupby
 from pathlib import Path as FilePath
 from typing import BinaryIO, cast
 
+from lastgood.rules.accounting import Number
 from lastgood.rules.shards import WHOLE, Shard
 from lastgood.stores.attestations import attested, forget, whole_sha256
 from lastgood.stores.base import (
@@ -30,6 +31,7 @@ from lastgood.stores.base import (
     Part,
     PendingUpload,
     Prefix,
+    SignedRequest,
     StoredObject,
     StoreError,
     StoreProfile,
@@ -37,6 +39,7 @@ from lastgood.stores.base import (
     UploadId,
     Usage,
 )
+from lastgood.stores.file_numbers import file_numbers
 from lastgood.stores.file_uploads import FileUploads
 from lastgood.stores.folders import move, protect_below, prune_below
 from lastgood.stores.keys import ATTESTED, QUARANTINE, Path, path_of, prefix_path_of
@@ -153,6 +156,9 @@ class FileStore:
             return KeyOutcome(one.key, one.version_id, Outcome.REFUSED, error.strerror)
         return KeyOutcome(one.key, one.version_id, Outcome.GONE)
 
+    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
+        return {}
+
     def prune(self, prefix: Prefix) -> None:
         path = self._copy_path(prefix)
         with self._tree.translated(prefix, "prune"):
@@ -236,17 +242,28 @@ class FileStore:
             causes={cause: size for cause, size in causes.items() if size},
         )
 
+    def numbers(self) -> Sequence[Number]:
+        """See `numbers.AccountsFurther`: blocks on disk, the file system, a project quota."""
+        with self._tree.translated(EVERYTHING, "account"):
+            parts = sum(upload.part_bytes_held for upload in self._uploads.pending(EVERYTHING))
+            return file_numbers(self._tree, parts)
+
     def _unlisted(self, prefix: Prefix, tally: Tally) -> dict[str, int]:
         """Count what is neither a listed object nor a finished part, and name it."""
-        unfinished = records = 0
+        unfinished = records = stray = 0
         for upload in self._uploads.held(prefix):
             records += upload.record_bytes
             if upload.data is not None and tally.add(upload.data):
-                unfinished += upload.data.st_size - upload.part_bytes
+                beyond = upload.data.st_size - upload.part_bytes
+                unfinished += beyond if upload.began else 0
+                stray += 0 if upload.began else beyond
             else:
                 tally.repeated_bytes += upload.part_bytes
         if prefix == "":
             records += self._uploads.scratch_bytes()
+            stray_files = self._uploads.stray_bytes()
+            tally.used_bytes += stray_files
+            stray += stray_files
             with suppress(FileNotFoundError), self._tree.folder((ATTESTED,)) as folder:
                 own = Tally()
                 own.add_below(folder)
@@ -255,6 +272,7 @@ class FileStore:
         return {
             "store-records": records,
             "unfinished-parts": unfinished,
+            "stray-parts": stray,
             "hard-links": -tally.repeated_bytes,
         }
 
@@ -266,7 +284,15 @@ class FileStore:
         with self._tree.translated(key, "begin an upload"):
             return self._uploads.create(key, size_bytes, self.part_bytes(size_bytes))
 
-    def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
+    def presign_part(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        number: int,
+        expires_seconds: int,
+        *,
+        sha256: str | None = None,
+    ) -> SignedRequest:
         raise StoreError(store=self.name, key=key, reason="a directory has no presigned URLs")
 
     def presign_read(self, key: Key, expires_seconds: int, *, version_id: str | None = None) -> str:

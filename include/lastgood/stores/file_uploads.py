@@ -27,6 +27,7 @@ from lastgood.stores.base import (
 from lastgood.stores.keys import QUARANTINE, UPLOADS, Path, path_of
 from lastgood.stores.tree import FOLDER, NEW_FILE, Tree, write_all
 from lastgood.stores.upload_folder import DATA, Begun, UploadFolder, Writer
+from lastgood.stores.walk import Tally
 
 SCRATCH = b".new"  # small files on their way to being published
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
@@ -35,8 +36,10 @@ WRITE_DATA = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class HeldBytes:
-    """What a pending upload takes on disk: finished parts, the data file, everything beside it."""
+    """What a pending upload takes on disk: finished parts, the data file, everything beside it. One
+    that never began has no key."""
 
+    began: bool
     part_bytes: int
     data: os.stat_result | None
     record_bytes: int
@@ -218,10 +221,21 @@ class FileUploads:
                     if name != "data"
                 ]
                 yield HeldBytes(
+                    begun is not None,
                     sum(part.size_bytes for part in folder.parts()),
                     folder.stat(DATA),
                     sum(file.st_size for file in records if file is not None),
                 )
+
+    def stray_bytes(self) -> int:
+        """For accounting: what lies among the uploads and is neither one nor a small file on its
+        way."""
+        tally = Tally()
+        with suppress(FileNotFoundError), self._tree.folder((UPLOADS,)) as folder:
+            for name in os.listdir(folder):
+                if not UPLOAD_ID.fullmatch(name) and name != SCRATCH.decode():
+                    tally.add_entry(folder, os.fsencode(name))
+        return tally.used_bytes
 
     def scratch_bytes(self) -> int:
         """For accounting: small files on their way to being published."""

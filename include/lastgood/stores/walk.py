@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -180,17 +181,20 @@ class Tally:
 
     def add_below(self, fd: int, *, skip_reserved: bool = False, depth: int = 0) -> None:
         """Count everything below an open folder."""
-        for order, raw in _names(fd, skip_reserved=skip_reserved):
-            try:
-                if not order.endswith(b"/"):
-                    file = os.stat(raw, dir_fd=fd, follow_symlinks=False)
-                    if not self.add(file):
-                        self.repeated_bytes += file.st_size
-                elif depth < DEPTH_LIMIT:
-                    child = os.open(raw, FOLDER, dir_fd=fd)
-                    try:
-                        self.add_below(child, depth=depth + 1)
-                    finally:
-                        os.close(child)
-            except FileNotFoundError:
-                continue
+        for _, raw in _names(fd, skip_reserved=skip_reserved):
+            self.add_entry(fd, raw, depth)
+
+    def add_entry(self, fd: int, name: bytes, depth: int = 0) -> None:
+        """Count a file of an open folder, or everything below a folder of it; what vanished is
+        nothing."""
+        with suppress(FileNotFoundError):
+            file = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if not stat.S_ISDIR(file.st_mode):
+                if not self.add(file):
+                    self.repeated_bytes += file.st_size
+            elif depth < DEPTH_LIMIT:
+                child = os.open(name, FOLDER, dir_fd=fd)
+                try:
+                    self.add_below(child, depth=depth + 1)
+                finally:
+                    os.close(child)

@@ -1,0 +1,22 @@
+"""What a backend accounts beside what a store lists: disk blocks, quotas, its own statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from lastgood.rules.accounting import Number
+from lastgood.stores.base import Store
+
+
+@runtime_checkable
+class AccountsFurther(Protocol):
+    """A store whose backend tells more than `Store.usage`."""
+
+    def numbers(self) -> Sequence[Number]:
+        """Every further number that can be read now. Raises StoreError."""
+
+
+def numbers_of(store: Store) -> Sequence[Number]:
+    """The further numbers of a store, none where its backend tells no more."""
+    return store.numbers() if isinstance(store, AccountsFurther) else ()

@@ -1,0 +1,86 @@
+"""What an S3 server accounts for a bucket: its own statistics, or its metrics of a day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lastgood.rules.accounting import Covers, Number
+from lastgood.stores.base import StoreError
+from lastgood.stores.s3_client import translated
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_RGW_BYTES = "x-rgw-bytes-used"
+_LOOK_BACK = timedelta(days=3)  # a day's number comes up to two days later
+
+
+def rgw_number(client: S3Client, store: str, bucket: str, *, whole: bool) -> Number | None:
+    """What a Ceph object gateway says of a bucket when it is asked for: None from any other server.
+    It counts versions and parts, listed or not. `whole`: the bucket is the store's alone."""
+    with translated(store, "", f"read the statistics of bucket {bucket}"):
+        request = client.meta.events
+        register = ("before-sign.s3.HeadBucket", _ask_for_statistics)
+        request.register(*register)
+        try:
+            answer: Any = client.head_bucket(Bucket=bucket)
+        finally:
+            request.unregister(*register)
+    used = answer["ResponseMetadata"]["HTTPHeaders"].get(_RGW_BYTES)
+    if used is None:
+        return None
+    return Number("rgw", int(used), Covers.STORE if whole else Covers.BUCKET)
+
+
+def _ask_for_statistics(request: Any, **_: Any) -> None:
+    """Newer gateways tell only who asks; others take no notice."""
+    request.params = {**(request.params or {}), "read-stats": "true"}
+
+
+def cloudwatch_number(
+    metrics: Callable[[], Any], store: str, bucket: str, now: datetime
+) -> Number | None:
+    """The newest daily `BucketSizeBytes`, over every storage class; None where there is none yet.
+    `metrics` gives a CloudWatch client. The number covers the whole bucket, with versions and the
+    parts of pending uploads, as it was on its day (UTC)."""
+    try:
+        client = metrics()
+        classes = {
+            dimension["Value"]
+            for page in client.get_paginator("list_metrics").paginate(
+                Namespace="AWS/S3",
+                MetricName="BucketSizeBytes",
+                Dimensions=[{"Name": "BucketName", "Value": bucket}],
+            )
+            for metric in page["Metrics"]
+            for dimension in metric["Dimensions"]
+            if dimension["Name"] == "StorageType"
+        }
+        days: dict[datetime, int] = {}
+        for name in sorted(classes):
+            answer = client.get_metric_statistics(
+                Namespace="AWS/S3",
+                MetricName="BucketSizeBytes",
+                Dimensions=[
+                    {"Name": "BucketName", "Value": bucket},
+                    {"Name": "StorageType", "Value": name},
+                ],
+                StartTime=now - _LOOK_BACK,
+                EndTime=now,
+                Period=86_400,
+                Statistics=["Average"],
+            )
+            for point in answer["Datapoints"]:
+                at = point["Timestamp"].astimezone(UTC)
+                days[at] = days.get(at, 0) + round(point["Average"])
+    except (ClientError, BotoCoreError) as error:
+        reason = f"read BucketSizeBytes of bucket {bucket}: {error}"
+        raise StoreError(store=store, key="", reason=reason) from error
+    if not days:
+        return None
+    newest = max(days)
+    return Number("cloudwatch", days[newest], Covers.BUCKET, as_of=newest)
