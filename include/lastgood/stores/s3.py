@@ -3,13 +3,17 @@ replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from botocore.exceptions import ClientError
 
+from lastgood.rules.accounting import Number
 from lastgood.rules.shards import Shard
+from lastgood.rules.store_profile import Ability, Finding, FoundProfile, attests
 from lastgood.stores.base import (
     EVERYTHING,
     Key,
@@ -21,6 +25,7 @@ from lastgood.stores.base import (
     Part,
     PendingUpload,
     Prefix,
+    SignedRequest,
     StoredObject,
     StoreError,
     StoreProfile,
@@ -31,45 +36,97 @@ from lastgood.stores.begun import BegunUpload
 from lastgood.stores.keys import path_of, prefix_path_of
 from lastgood.stores.listing import StreamedListing
 from lastgood.stores.parts import part_bytes_for
-from lastgood.stores.s3_client import MISSING, UNSUPPORTED, client_from, code_of, translated
-from lastgood.stores.s3_objects import S3Objects
+from lastgood.stores.s3_client import (
+    MISSING,
+    UNSUPPORTED,
+    client_from,
+    code_of,
+    metrics_from,
+    translated,
+)
+from lastgood.stores.s3_digests import header_of, told_by
+from lastgood.stores.s3_encryption import NOT_ASKED, Encryption
+from lastgood.stores.s3_lifecycle import BucketLifecycle
+from lastgood.stores.s3_locks import S3Locks
+from lastgood.stores.s3_numbers import cloudwatch_number, rgw_number
+from lastgood.stores.s3_objects import S3Objects, bulk_form
 from lastgood.stores.s3_reader import S3Reader
 from lastgood.stores.s3_uploads import S3Uploads
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")  # where CloudWatch knows the bucket
 PUT_ATTEMPTS = 5  # of a conditional write that lost a race (409)
 
 
-def open_s3(name: str, bucket: str, prefix: str, connection: str | None) -> S3Store:
-    """Open the store behind an Airflow connection."""
-    return S3Store(name, client_from(connection), bucket, prefix)
+def open_s3(
+    name: str,
+    bucket: str,
+    prefix: str,
+    connection: str | None,
+    *,
+    found: FoundProfile | None = None,
+    encryption: Encryption = NOT_ASKED,
+) -> S3Store:
+    """Open the store behind an Airflow connection; `found` is what a probe found in it."""
+    client = client_from(connection)
+    store = S3Store(name, client, bucket, prefix, found=found, encryption=encryption)
+    if client.meta.endpoint_url.endswith(AWS_DOMAINS):
+        store.metrics = lambda: metrics_from(connection)
+    return store
 
 
 class S3Store:
-    """See `base.Store` for what each method promises. It attests nothing, so verification reads: an
-    ETag is no checksum, and additional checksums are believed only of a server that was seen to
-    refuse a wrong one."""
+    """See `base.Store` for what each method promises. Nothing is believed of a server that a probe
+    did not find in it: without one, verification reads every byte, and on a bucket with versions
+    the first version of a small object counts."""
 
-    def __init__(self, name: str, client: S3Client, bucket: str, prefix: str = "") -> None:
-        """`client` comes from `s3_client`. Reads the bucket's versioning. StoreError where it is
+    def __init__(
+        self,
+        name: str,
+        client: S3Client,
+        bucket: str,
+        prefix: str = "",
+        *,
+        found: FoundProfile | None = None,
+        encryption: Encryption = NOT_ASKED,
+    ) -> None:
+        """`client` comes from `s3_client`, `found` from a probe of this very place. Reads the
+        bucket's versioning and whether versions may be locked. StoreError where versioning is
         suspended: a delete would then destroy, or hide, depending on when an object was written."""
         self.name = name
         self.bucket = bucket
         self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-        self._client = client
+        self.client = self._client = client
+        self.metrics: Callable[[], Any] | None = None  # makes a CloudWatch client
+        self.encryption = encryption
         versioned = self._read_versioning()
+        if found is None or found.has(Ability.VERSIONS) != versioned:
+            found = FoundProfile("s3", {})  # what was found holds no more
+        self._locks = S3Locks(client, name, bucket, self.prefix)
         self.profile = StoreProfile(
             kind="s3",
             presigns=True,
             direct=False,
-            attests_sha256=False,
+            attests_sha256=attests(found),
             versioned=versioned,
             hides=versioned,
+            locks=versioned and self._locks.possible(),
         )
-        self._objects = S3Objects(client, name, bucket, self.prefix, versioned=versioned)
-        self._uploads = S3Uploads(client, name, bucket, self.prefix)
+        # Servers were seen that refuse a conditional write only in a bucket without versions.
+        self._first_counts = versioned and not found.has(Ability.CONDITIONAL_PUT)
+        self._objects = S3Objects(
+            client, name, bucket, self.prefix, versioned=versioned, form=bulk_form(found)
+        )
+        self._uploads = S3Uploads(
+            client,
+            name,
+            bucket,
+            self.prefix,
+            attests=self.profile.attests_sha256,
+            encryption=encryption,
+        )
 
     def _read_versioning(self) -> bool:
         with translated(self.name, "", f"read the versioning of bucket {self.bucket}"):
@@ -88,19 +145,31 @@ class S3Store:
         path_of(self.name, key)
         for _ in range(PUT_ATTEMPTS):
             # The look before is for servers that ignore If-None-Match.
-            there = self.stat(key)
+            there = self._objects.first(key) if self._first_counts else self.stat(key)
             if there is not None:
                 if there.size_bytes != len(data) or self.read(key) != data:
                     raise KeyExists(store=self.name, key=key)
                 return there
             written = self._put_if_none(key, data)
-            if written is not None:
+            if written is not None and self._stays(written):
                 return written
         raise StoreError(store=self.name, key=key, reason="another writer was always first")
 
+    def _stays(self, written: StoredObject) -> bool:
+        """Whether what was just written is what counts under its key; if not, it is taken back."""
+        if not self._first_counts:
+            return True
+        first = self._objects.first(written.key)
+        if first is None or first.version_id == written.version_id:
+            return True
+        list(self._objects.delete([written]))
+        return False
+
     def _put_if_none(self, key: Key, data: bytes) -> StoredObject | None:
         """None if somebody else wrote meanwhile, whatever became of it."""
-        request: Any = {**self._where(key), "Body": data}
+        request: Any = {**self._where(key), "Body": data, **self.encryption.request}
+        if self.profile.attests_sha256:
+            request["ChecksumSHA256"] = header_of(hashlib.sha256(data).hexdigest())
         with translated(self.name, key, "write"):
             try:
                 answer = self._client.put_object(**request, IfNoneMatch="*")
@@ -114,26 +183,47 @@ class S3Store:
         return StoredObject(key, len(data), version_id=version_id)
 
     def read(self, key: Key, *, limit_bytes: int = 64 << 20) -> bytes:
-        with self.open(key, size_bytes=limit_bytes + 1) as stream:
+        version_id = None
+        if self._first_counts:
+            first = self._objects.first(key)
+            if first is None:
+                raise KeyMissing(store=self.name, key=key)
+            version_id = first.version_id
+        with self.open(key, size_bytes=limit_bytes + 1, version_id=version_id) as stream:
             data = stream.read()
         if len(data) > limit_bytes:
             raise StoreError(store=self.name, key=key, reason=f"larger than {limit_bytes} bytes")
         return data
 
     def stat(self, key: Key) -> StoredObject | None:
-        with translated(self.name, key, "stat"):
-            try:
-                head = self._client.head_object(**self._where(key))
-            except ClientError as error:
-                if code_of(error) in MISSING:
-                    return None
-                raise
+        head = self._head(key)
+        if head is None:
+            return None
+        sha256, composite = told_by(head) if self.profile.attests_sha256 else (None, None)
         return StoredObject(
             key,
             head["ContentLength"],
             version_id=head.get("VersionId") if self.profile.versioned else None,
             modified_at=head.get("LastModified"),
+            sha256=sha256,
+            composite=composite,
         )
+
+    def _head(self, key: Key) -> Any:
+        asked: Any = self._where(key)
+        if self.profile.attests_sha256:
+            asked["ChecksumMode"] = "ENABLED"
+        with translated(self.name, key, "stat"):
+            try:
+                return self._client.head_object(**asked)
+            except ClientError as error:
+                if code_of(error) in MISSING:
+                    return None
+                raise
+
+    def encryption_of(self, key: Key) -> Finding:
+        """What the store tells of an object's encryption at rest."""
+        return self.encryption.read_back(self._head(key) or {})
 
     def attested_parts(self, key: Key) -> Sequence[Part] | None:
         return None
@@ -156,6 +246,9 @@ class S3Store:
 
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
         yield from self._objects.delete(objects)
+
+    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
+        return self._locks.locked(objects) if self.profile.locks else {}
 
     def prune(self, prefix: Prefix) -> None:
         """Nothing to do: a bucket has no folders."""
@@ -186,6 +279,14 @@ class S3Store:
         parts = sum(upload.part_bytes_held for upload in self._uploads.pending(prefix))
         return Usage(objects + parts, None, how="listing")
 
+    def numbers(self) -> Sequence[Number]:
+        """See `numbers.AccountsFurther`: the server's statistics of the bucket, CloudWatch's."""
+        found = [rgw_number(self._client, self.name, self.bucket, whole=not self.prefix)]
+        if self.metrics is not None:
+            now = datetime.now(UTC)
+            found.append(cloudwatch_number(self.metrics, self.name, self.bucket, now))
+        return [one for one in found if one is not None]
+
     def part_bytes(self, size_bytes: int) -> int:
         return part_bytes_for(size_bytes)
 
@@ -193,8 +294,16 @@ class S3Store:
         path_of(self.name, key)
         return self._uploads.create(key)
 
-    def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
-        return self._uploads.presign(key, upload_id, number, expires_seconds)
+    def presign_part(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        number: int,
+        expires_seconds: int,
+        *,
+        sha256: str | None = None,
+    ) -> SignedRequest:
+        return self._uploads.presign(key, upload_id, number, expires_seconds, sha256)
 
     def presign_read(self, key: Key, expires_seconds: int, *, version_id: str | None = None) -> str:
         where = self._where(key)
@@ -240,6 +349,10 @@ class S3Store:
         """See `begun.ListsBegun`: no request for the parts of each."""
         prefix_path_of(self.name, prefix)
         return StreamedListing(lambda: self._uploads.begun(prefix))
+
+    def lifecycle(self) -> BucketLifecycle:
+        """See `lifecycle.HasLifecycle`."""
+        return BucketLifecycle(self._client, self.name, self.bucket, self.prefix)
 
     def direct_path(self, prefix: Prefix) -> str:
         raise StoreError(store=self.name, key=prefix, reason="a bucket is no folder")

@@ -6,6 +6,8 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -67,17 +69,51 @@ def client_from(connection: str | None) -> S3Client:
     return prepared(hook.get_client_type(config=config))
 
 
+def metrics_from(connection: str | None) -> Any:
+    """A CloudWatch client with the same credentials and region."""
+    if connection is None:
+        return boto3.client("cloudwatch")
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+
+    return AwsGenericHook(aws_conn_id=connection, client_type="cloudwatch").get_conn()
+
+
 def prepared(client: S3Client) -> S3Client:
     """Give a client the habits that the store relies on."""
     parse_listings_fast(client)
-    # Compatible servers refuse bulk deletes without it.
-    client.meta.events.register("before-call.s3.DeleteObjects", _add_content_md5)
+    client.meta.events.register("before-call.s3.DeleteObjects", _prove_body)
     return client
 
 
-def _add_content_md5(params: dict[str, Any], **_: Any) -> None:
-    digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
-    params["headers"].setdefault("Content-MD5", base64.b64encode(digest).decode())
+class BulkForm(StrEnum):
+    """By what a bulk delete proves its body. Some servers refuse it without Content-MD5, others
+    refuse what the SDK sends by itself."""
+
+    BOTH = "both"
+    MD5 = "md5"
+    CRC32 = "crc32"
+
+
+BULK_FORM: ContextVar[BulkForm] = ContextVar("bulk_form", default=BulkForm.BOTH)
+
+
+@contextmanager
+def in_form(form: BulkForm | None) -> Iterator[None]:
+    """Bulk deletes of this thread prove their body so."""
+    chosen = BULK_FORM.set(form or BulkForm.BOTH)
+    try:
+        yield
+    finally:
+        BULK_FORM.reset(chosen)
+
+
+def _prove_body(params: dict[str, Any], **_: Any) -> None:
+    form = BULK_FORM.get()
+    if form is not BulkForm.CRC32:
+        digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
+        params["headers"].setdefault("Content-MD5", base64.b64encode(digest).decode())
+    if form is BulkForm.MD5:
+        params["context"].pop("checksum", None)
 
 
 def code_of(error: ClientError) -> str:
