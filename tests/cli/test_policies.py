@@ -71,7 +71,46 @@ def test_a_gate_weaker_than_restore_is_said_first_and_loudly(
     assert nowhere("policy", "check", _written(tmp_path, PLANNED), "--strict").code == 0
 
 
+OVERRIDDEN = (
+    PLANNED
+    + """\
+overrides:
+  - workloads: "ablation-*"
+    stages: sft
+    roles:
+      hot: {keep: newest, count: 2}
+  - workloads: "*-small"
+    quarantine: {grace: 1d}
+"""
+)
+
+
+def test_overrides_are_said_with_their_space_and_their_overlaps(
+    nowhere: CommandLine, tmp_path: Path
+) -> None:
+    file = _written(tmp_path, OVERRIDDEN)
+
+    told = nowhere("policy", "check", file)
+    space = nowhere("policy", "check", file, "--json").document["space"]
+
+    assert told.code == 0
+    assert "Override 0, for workloads ablation-*, stages sft:" in told.out
+    assert "  As hot, keep the newest 2 checkpoints." in told.out
+    assert "Overrides 0 and 1 overlap: for what both match, override 0 holds." in told.out
+    assert "hot 2 separate copies of 600 GB are 1.2 TB at most" in told.out
+    assert (space["separate_bytes"], space["union_checkpoints"]) == (11_400 * 10**9, 19)
+    assert {words: one["union_checkpoints"] for words, one in space["overrides"].items()} == {
+        "workloads ablation-*, stages sft": 2
+    }
+
+
 WRONG = [
+    (OVERRIDDEN.replace("count: 2", "count: 0"), 12, "overrides[0].roles.hot.count"),
+    (OVERRIDDEN.replace('"*-small"', '"Small"'), 13, "overrides[1].workloads"),
+    (OVERRIDDEN.replace('"*-small"', '"*"'), 13, "overrides[1].workloads"),
+    (OVERRIDDEN.replace("grace: 1d", "share_guard: 9%"), 14, "overrides[1].quarantine.share_guard"),
+    (OVERRIDDEN.replace("    quarantine: {grace: 1d}\n", ""), 13, "overrides[1]"),
+    (OVERRIDDEN.replace('"*-small"', '"ablation-x"\n    stages: sft'), 13, "overrides[1]"),
     (PLANNED.replace("count: 4", "count: 0"), 3, "roles.hot.count"),
     (PLANNED.replace("6h", "6 hours"), 4, "roles.warm.interval"),
     (PLANNED.replace("receipt_max_age", "receipt_age"), 6, "gate"),
@@ -112,6 +151,30 @@ def test_versions_tell_their_digest_and_since_when_they_are_in_force(
     assert "newest 2" in first.out
     assert lastgood("policy", "show", "vision", "--version", "short:9").code == 4
     assert lastgood("policy", "list", "ghost").code == 4
+
+
+def test_the_policy_shown_says_for_how_many_stages_each_override_holds(
+    world: World, lastgood: CommandLine
+) -> None:
+    world.commit(1)
+    world.commit(1, stage="sft")
+    one = {"hot": {"keep": "newest", "count": 1}}
+    world.promote(
+        {
+            "overrides": [
+                {"workloads": "gpt", "stages": "sft", "roles": one},
+                {"workloads": "later-*", "roles": one},
+            ]
+        }
+    )
+
+    shown = lastgood("policy", "show", "vision", "--json").document
+
+    assert shown["stages_by_override"] == {
+        "workloads gpt, stages sft": 1,
+        "workloads later-*": 0,
+    }
+    assert "override 1 holds for 0 stages now" in lastgood("policy", "show", "vision").out
 
 
 def test_a_sweep_that_waits_is_approved_as_it_was_shown(

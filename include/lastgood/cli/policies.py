@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from lastgood.catalog import projects
+from lastgood.catalog import projects, stages
 from lastgood.catalog.projects import PolicyVersion
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import services
@@ -67,17 +68,23 @@ def show_policy(
     size = _size(checkpoint_size)
     with services() as opened, opened.catalog.transaction() as tx:
         name = projects.get(tx, project).name
+        known = stages.names(tx, name).values()
         chosen = (
             projects.current_policy(tx, name)
             if version is None
             else _named(projects.policy_versions(tx, name), version)
         )
     parsed = Policy.parse(chosen.document, where=_label(chosen))
+    held = Counter(parsed.override_for(one.workload, one.stage) for one in known)
     if json:
-        print_json({"version": _version(chosen), **_document(parsed, plan(parsed, size))})
+        under = {str(override): held[override] for override in parsed.overrides}
+        told = _document(parsed, plan(parsed, size))
+        print_json({"version": _version(chosen), "stages_by_override": under, **told})
         return
     say(f"{_label(chosen)} of {project}, from {instant(chosen.effective_from)} on")
     _tell(parsed, plan(parsed, size))
+    for number, override in enumerate(parsed.overrides):
+        say(f"override {number} holds for {held[override]} stages now")
 
 
 @policy.command("list")
