@@ -22,7 +22,9 @@ PAGES = [
     "holds",
     "quarantine",
     "uploads",
+    "capacity",
     "findings",
+    "drills",
 ]
 
 

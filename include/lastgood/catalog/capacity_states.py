@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 
 from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
-from lastgood.rules.capacity import CapacityState, Standing
+from lastgood.rules.capacity import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,14 @@ class StateRow:
 _COLUMNS = "project, store, number, state, cause, numbers, proof_id, actor, recorded_at"
 
 
-def newest(
-    tx: Transaction, project: str, store: str, at: datetime | None = None
-) -> StateRow | None:
-    """The last change, up to `at` where that is given. None: it always stood open."""
+def newest(tx: Transaction, project: str, store: str) -> StateRow | None:
+    """The last change. None: it always stood open."""
     row = tx.execute(
         f"""
         SELECT {_COLUMNS} FROM capacity_states
-         WHERE project = %s AND store = %s AND recorded_at <= coalesce(%s, 'infinity'::timestamptz)
-         ORDER BY number DESC LIMIT 1
+         WHERE project = %s AND store = %s ORDER BY number DESC LIMIT 1
         """,
-        (project, store, at),
+        (project, store),
     ).fetchone()
     return StateRow(**row) if row else None
 
@@ -124,18 +121,15 @@ def pressed_since(tx: Transaction, project: str, as_of: datetime) -> datetime | 
     return since
 
 
-def changes(
-    tx: Transaction, project: str | None = None, *, at: datetime | None = None, limit: int = 100
-) -> Sequence[StateRow]:
-    """The changes of one project or of all, the newest first, up to `at` where that is given."""
+def changes(tx: Transaction, project: str | None = None, *, limit: int = 100) -> Sequence[StateRow]:
+    """The changes of one project or of all, the newest first."""
     rows = tx.execute(
         f"""
         SELECT {_COLUMNS} FROM capacity_states
-         WHERE (%(project)s::text IS NULL OR project = %(project)s)
-           AND recorded_at <= coalesce(%(at)s, 'infinity'::timestamptz)
+         WHERE %(project)s::text IS NULL OR project = %(project)s
          ORDER BY recorded_at DESC, project, store, number DESC LIMIT %(limit)s
         """,
-        {"project": project, "at": at, "limit": limit},
+        {"project": project, "limit": limit},
     )
     return [StateRow(**row) for row in rows]
 
@@ -151,14 +145,3 @@ def as_of(tx: Transaction, project: str | None, at: datetime) -> Sequence[StateR
         {"project": project, "at": at},
     )
     return [StateRow(**row) for row in rows]
-
-
-def severest(tx: Transaction) -> dict[tuple[str, str], CapacityState]:
-    """The state of every project and store that ever stood otherwise than open."""
-    rows = tx.execute(
-        """
-        SELECT DISTINCT ON (project, store) project, store, state FROM capacity_states
-         ORDER BY project, store, number DESC
-        """
-    )
-    return {(row["project"], row["store"]): CapacityState(row["state"]) for row in rows}

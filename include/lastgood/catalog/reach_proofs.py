@@ -10,6 +10,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from lastgood.catalog.db import Transaction
+from lastgood.errors import NotFound
 from lastgood.rules.reach import Proof
 from lastgood.rules.retention_rules import Position
 
@@ -55,6 +56,20 @@ def newest(
         (project, store, after),
     ).fetchone()
     return _read(row) if row else None
+
+
+def get(tx: Transaction, project: str, proof_id: int) -> ProofRow:
+    """Raises NotFound if the project has no such proof."""
+    row = tx.execute(
+        """
+        SELECT proof_id, project, store, mark_id, document, recorded_at FROM reach_proofs
+         WHERE project = %s AND proof_id = %s
+        """,
+        (project, proof_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(what="proof of reach", name=str(proof_id))
+    return _read(row)
 
 
 def returning_to_others(

@@ -12,13 +12,17 @@ import typer
 
 from lastgood.cli import (
     auditing,
+    capacity,
+    drilling,
     keeping,
     looking,
     policies,
     rebuilding,
     retiring,
     setup,
+    store_profiles,
     stores,
+    uploads,
     working,
 )
 from lastgood.cli.exits import fail
@@ -52,8 +56,9 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     looking.show,
     looking.why,
     looking.receipts,
-    looking.uploads,
+    uploads.uploads,
     looking.marks,
+    capacity.capacity,
     keeping.hold,
     keeping.holds,
     keeping.release,
@@ -69,11 +74,14 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
 for command in _COMMANDS:
     app.command()(command)
 app.add_typer(auditing.audit, name="audit")
+app.add_typer(drilling.drill, name="drill")
 app.add_typer(keeping.quarantine, name="quarantine")
 app.add_typer(keeping.finding, name="finding")
 app.add_typer(working.reports, name="reports")
 app.add_typer(policies.policy, name="policy")
 app.add_typer(retiring.retire, name="retire")
+stores.store.command("probe")(store_profiles.probe)
+stores.store.command("profile")(store_profiles.profile)
 app.add_typer(stores.store, name="store")
 app.add_typer(setup.keys, name="project-key")
 app.add_typer(setup.clock, name="clock")

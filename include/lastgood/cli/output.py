@@ -41,6 +41,9 @@ _COLOURS = {
     "failed": "red",
     "false": "red",
     "overdue": "red",
+    "open": "green",
+    "soft": "yellow",
+    "closed": "red",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -16,11 +16,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lastgood.catalog import measurements, recovery
+from lastgood.catalog import incomplete_uploads, lifecycle_checks, measurements, projects, recovery
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.coordinator.auth import guard
 from lastgood.coordinator.operator_auth import reading
 from lastgood.coordinator.services import services_of
+from lastgood.errors import CatalogSetup
+from lastgood.flows import pressure
+from lastgood.rules.capacity import CapacityState
 
 TOKEN_VARIABLE = "LASTGOOD_METRICS_TOKEN_SHA256"
 _STATES = ("committed", "validating", "failed", "quarantined", "incomplete")
@@ -60,6 +63,7 @@ class _OfCatalog(Collector):
             yield from _ages(tx)
             yield from _explained(tx)
             yield from _attention(tx)
+            yield from _capacity(tx)
             yield from _recovery(tx)
 
 
@@ -87,6 +91,7 @@ def _ages(tx: Transaction) -> Iterator[Metric]:
     for project, seconds in measurements.oldest_incomplete(tx).items():
         oldest.add_metric([project], seconds)
     yield oldest
+    yield from _uploads(tx)
     exposed = _gauge(
         "rpo_age_seconds",
         "Since the newest commit of a stage that is being written: what a crash now would lose",
@@ -95,6 +100,25 @@ def _ages(tx: Transaction) -> Iterator[Metric]:
     for one in measurements.stage_ages(tx):
         exposed.add_metric([one.project, one.workload, one.stage], one.seconds)
     yield exposed
+
+
+def _uploads(tx: Transaction) -> Iterator[Metric]:
+    labels = ["project", "store", "state"]
+    number = _gauge("incomplete_uploads", "Unfinished uploads that were found and are left", labels)
+    size = _gauge("incomplete_upload_bytes", "What their parts hold", labels)
+    oldest = _gauge("oldest_incomplete_upload_seconds", "Since the oldest was first seen", labels)
+    for one in incomplete_uploads.totals(tx):
+        where = [one.project, one.store, one.state]
+        number.add_metric(where, one.number)
+        size.add_metric(where, one.part_bytes)
+        oldest.add_metric(where, one.oldest_seconds)
+    foreign = _gauge("foreign_uploads", "Uploads below no project's prefix", ["store"])
+    for store, count in incomplete_uploads.foreign(tx).items():
+        foreign.add_metric([store], count)
+    kept = _gauge("lifecycle_kept", "Whether the bucket's own rule is as it should be", ["store"])
+    for store, check in lifecycle_checks.newest(tx).items():
+        kept.add_metric([store], float(check.state == "kept"))
+    yield from (number, size, oldest, foreign, kept)
 
 
 def _explained(tx: Transaction) -> Iterator[Metric]:
@@ -121,6 +145,41 @@ def _attention(tx: Transaction) -> Iterator[Metric]:
     for project, number in sorted(measurements.blocked_stages(tx).items()):
         blocked.add_metric([project], number)
     yield blocked
+
+
+def _capacity(tx: Transaction) -> Iterator[Metric]:
+    size = _gauge(
+        "capacity_bytes",
+        "Use of a store and its watermarks, of the measure that is nearer to its limit",
+        ["project", "store", "number"],
+    )
+    state = _gauge(
+        "capacity_state",
+        "1 for the state in which a project stands in a store",
+        ["project", "store", "state"],
+    )
+    missing = _gauge(
+        "capacity_unreachable",
+        "1 where collection cannot make the room that is needed, as last proven",
+        ["project", "store"],
+    )
+    for project in projects.names(tx):
+        for one in _standings(tx, project):
+            where = [project, one.store]
+            for name, value in one.standing.to_json().items():
+                if name.endswith("_bytes") and value is not None:
+                    size.add_metric([*where, name.removesuffix("_bytes")], value)
+            for known in CapacityState:
+                state.add_metric([*where, known.value], float(known is one.standing.state))
+            missing.add_metric(where, float(one.pressed and one.standing.reaches is False))
+    yield from (size, state, missing)
+
+
+def _standings(tx: Transaction, project: str) -> Sequence[pressure.StoreStanding]:
+    try:
+        return pressure.look(tx, project)
+    except CatalogSetup:  # a project that was never given a policy
+        return ()
 
 
 def _recovery(tx: Transaction) -> Iterator[Metric]:

@@ -6,23 +6,31 @@ from fastapi import FastAPI
 
 from lastgood.coordinator import (
     metrics,
+    operator_capacity,
     operator_checkpoints,
+    operator_drills,
     operator_holds,
     operator_quarantine,
     operator_reports,
     operator_retirements,
     operator_stages,
+    operator_stores,
+    operator_uploads,
 )
 from lastgood.coordinator.operator_auth import OperatorGuard, guard_here
 from lastgood.coordinator.pages import routes as pages
 
 API_ROUTERS = (
+    operator_capacity.router,
     operator_checkpoints.router,
+    operator_drills.router,
     operator_holds.router,
     operator_quarantine.router,
     operator_reports.router,
     operator_retirements.router,
     operator_stages.router,
+    operator_stores.router,
+    operator_uploads.router,
 )
 
 

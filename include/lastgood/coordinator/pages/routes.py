@@ -24,14 +24,16 @@ from lastgood.coordinator.operator_context import (
     stage_named,
 )
 from lastgood.coordinator.operator_quarantine import in_quarantine
-from lastgood.coordinator.pages import changes
+from lastgood.coordinator.pages import changes, proof
 from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
+from lastgood.flows import room
 from lastgood.flows import why as why_flow
 from lastgood.flows.overview import overview
 from lastgood.flows.report import finding_json
 from lastgood.flows.roles import of_stage
+from lastgood.flows.upload_overview import upload_overview
 from lastgood.reports.html import style
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -169,12 +171,22 @@ def quarantine_page(request: Request, operator: Reader) -> HTMLResponse:
 
 
 @router.get("/uploads")
-def uploads_page(request: Request, operator: Reader) -> HTMLResponse:
-    """Attempts that are not committed, incomplete ones first."""
+def uploads_page(request: Request, operator: Reader, ended: bool = False) -> HTMLResponse:
+    """Attempts that are not committed, and the inventory of incomplete uploads."""
     with services_of(request).catalog.transaction() as tx:
-        now = history.now(tx)
-        found = operator_records.uploads(tx, limit=_PAGE)
-    return page(request, operator, "uploads.html", uploads=found, now=now)
+        found = upload_overview(tx, ended=ended, limit=_PAGE)
+    return page(request, operator, "uploads.html", found=found, now=found.at, ended=ended)
+
+
+@router.get("/capacity")
+def capacity_page(
+    request: Request, operator: Reader, project: ProjectFilter = None
+) -> HTMLResponse:
+    """Where every project stands in its stores, with the proofs of reach, and the changes."""
+    catalog = services_of(request).catalog
+    found = room.now(catalog, project)
+    changes = room.changes(catalog, project, limit=_PAGE)
+    return page(request, operator, "capacity.html", rooms=found, changes=changes)
 
 
 @router.get("/findings")
@@ -188,3 +200,4 @@ def findings_page(request: Request, operator: Reader, closed: bool = False) -> H
 
 
 router.include_router(changes.router)
+router.include_router(proof.router)
