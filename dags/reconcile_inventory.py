@@ -1,7 +1,7 @@
 """Account for every byte of every store, and report what nobody can explain.
 
-Runs daily for the day that has passed. It deletes nothing. Quality checks that fail make the run
-fail, after the report is written.
+Runs daily for the day that has passed, and digests that day's deletions. It deletes nothing.
+Quality checks that fail make the run fail, after the report is written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def reconcile_inventory() -> None:
     def projects() -> list[str]:
         from lastgood.flows import scheduled
 
-        return scheduled.project_names()
+        return scheduled.every_project_name()
 
     @task(pool="lastgood_reading", retries=2, retry_delay=timedelta(seconds=15))
     def reconcile(project: str) -> dict[str, Any]:
@@ -42,7 +42,15 @@ def reconcile_inventory() -> None:
 
         scheduled.fail_if_checks_failed(report)
 
-    check.expand(report=reconcile.expand(project=projects()))
+    @task(retries=2, retry_delay=timedelta(seconds=15))
+    def digest(project: str) -> dict[str, Any]:
+        from lastgood.flows import scheduled
+
+        return dict(scheduled.digest_days(project))
+
+    names = projects()
+    digest.expand(project=names)
+    check.expand(report=reconcile.expand(project=names))
 
 
 reconcile_inventory()

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 DAG_IDS = {
     "approve_purge",
     "clean_incomplete_uploads",
+    "drill",
     "mark_retention",
     "reconcile_inventory",
     "sweep_quarantine",

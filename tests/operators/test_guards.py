@@ -38,6 +38,8 @@ def _routes() -> list[tuple[str, str]]:
         "report": "1",
         "mark": "1",
         "retirement": str(uuid4()),
+        "drill": str(uuid4()),
+        "tombstone": str(uuid4()),
         "entry": "1",
         "store": "local",
     }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import projects, validations
+from lastgood.catalog import drills, projects, validations
 from lastgood.catalog.connect import open_catalog
 from lastgood.errors import CopyState, LastgoodError, MarkNotSweepable, Unavailable
 from lastgood.flows import approval, cleanup, commit, mark, sweep, validate, verify
@@ -46,7 +46,14 @@ def _services() -> Iterator[Services]:
 
 
 def project_names() -> list[str]:
-    """Every project, by name."""
+    """Every project that somebody trains in, by name: not those in which drills write."""
+    with open_catalog() as catalog, catalog.transaction() as tx:
+        scratch = drills.scratch_projects(tx)
+        return [name for name in projects.names(tx) if name not in scratch]
+
+
+def every_project_name() -> list[str]:
+    """Every project that may have bytes in a store, by name."""
     with open_catalog() as catalog, catalog.transaction() as tx:
         return projects.names(tx)
 
@@ -237,6 +244,39 @@ def reconcile_project(project: str, start: datetime, end: datetime) -> Mapping[s
             report_dir=report_folder(),
             actor="dag:reconcile_inventory",
         )
+
+
+def digest_days(project: str) -> Mapping[str, Any]:
+    """Digest the deletions of every day that is over and has no digest yet."""
+    from lastgood.flows import daily_digest
+
+    with _services() as services:
+        return daily_digest.make(services.catalog, services.stores, project).to_json()
+
+
+def drill_project(project: str, sample: int | None) -> Mapping[str, Any]:
+    """Drill a project and write the record down; `failed` says what did not pass."""
+    from lastgood.flows import drill
+
+    with _services() as services:
+        told = drill.run(
+            services.catalog, services.stores, project, actor="dag:drill", sample=sample
+        )
+    return {
+        "project": project,
+        "drill": str(told.drill_id),
+        "passed": told.passed,
+        "failed": drill.failures(told)[:20],
+    }
+
+
+def fail_if_drill_failed(told: Mapping[str, Any]) -> None:
+    """Raise DrillFailed for what `drill_project` returned, if it did not pass."""
+    from lastgood.flows.drill import DrillFailed
+
+    if not told["passed"]:
+        failed = "; ".join(told["failed"]) or "it showed nothing"
+        raise DrillFailed(drill=told["drill"], project=told["project"], failed=failed)
 
 
 def fail_if_checks_failed(report: Mapping[str, Any]) -> None:
