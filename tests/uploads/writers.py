@@ -72,9 +72,15 @@ class Begun:
             return incomplete_uploads.of_attempt(tx, PROJECT, self.attempt.attempt_id)
 
 
-def begin(world: World, sequence: int = 1, objects: Mapping[str, bytes] = OBJECTS) -> Begun:
+def begin(
+    world: World,
+    sequence: int = 1,
+    objects: Mapping[str, bytes] = OBJECTS,
+    *,
+    stage: str = "pretrain",
+) -> Begun:
     """Prepare as a writer whose generation outlives everything here."""
-    stage_id = world.generation(1, lease=timedelta(days=30))
+    stage_id = world.generation(1, stage=stage, lease=timedelta(days=30))
     writer = Writer(PROJECT, stage_id, 1)
     declared = [DeclaredObject(path, len(data), None) for path, data in objects.items()]
     request = PrepareRequest(sequence, sequence * 100, "full", str(uuid4()), declared)
