@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 _LINES, _LINE_CHARACTERS, _TAIL_BYTES = 40, 500, 64 << 10
 _GRACE = timedelta(minutes=1)  # beyond the pod's own deadline, should its node be dead
 _LOOK_SECONDS = 1.0
+_ENDED = ("Succeeded", "Failed")
 _DELETE_GRACE_SECONDS = 5
 
 
@@ -71,13 +73,12 @@ class OperatorPods:
         self._running = operator
         error = None
         try:
-            with _ended_by(plan.deadline + self._grace, operator):
+            with _ended_by(plan.deadline + self._grace, operator, seen):
                 operator.execute_sync(self._context)
         except Exception as raised:  # a cluster has many ways to fail, and none proves anything
             error = f"{type(raised).__name__}: {raised}"
         finally:
-            with suppress(Exception):
-                seen.look(operator)
+            seen.look(operator)
             self._running = None
             _forget(operator)
         return seen.told(error)
@@ -91,10 +92,18 @@ class OperatorPods:
         from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
         from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 
+        look_seconds = self._look_seconds
+
+        class EndedByItsPhase(KubernetesPodOperator):
+            """The operator itself waits for its container, which never runs if the first fails."""
+
+            def await_pod_completion(self, pod: Any) -> None:
+                while self.pod_manager.read_pod(pod).status.phase not in _ENDED:
+                    time.sleep(look_seconds)
+
         pod = plan.pod
         connection = {} if pod.connection is None else {"kubernetes_conn_id": pod.connection}
-        startup = max(1, int(pod.startup.total_seconds()))
-        return KubernetesPodOperator(
+        return EndedByItsPhase(
             task_id=self._context["ti"].task_id,
             namespace=pod.namespace,
             labels=dict(plan.labels),
@@ -107,8 +116,8 @@ class OperatorPods:
             log_pod_spec_on_failure=False,  # the token of the lease stands there
             on_finish_action="keep_pod",  # it is looked at once more, and then deleted here
             termination_grace_period=_DELETE_GRACE_SECONDS,
-            startup_timeout_seconds=startup,
-            schedule_timeout_seconds=startup,
+            startup_timeout_seconds=_seconds(plan.startup),
+            schedule_timeout_seconds=_seconds(pod.startup),
             startup_check_interval_seconds=self._look_seconds,  # type: ignore[arg-type]
             base_container_status_polling_interval=self._look_seconds,
             callbacks=seen,  # type: ignore[arg-type]
@@ -132,15 +141,15 @@ class _Seen:
         return PodRun(self._name, self._status, error, self._node, self._lines, self._made)
 
     def look(self, operator: Any) -> None:
-        """Remember the pod as it is now."""
+        """Remember the pod as it is now; what cannot be learnt just now is not."""
         if operator.pod is None:
             return
         self._made, self._name = True, operator.pod.metadata.name
-        found = operator.pod_manager.read_pod(operator.pod)
-        seen = operator.client.api_client.sanitize_for_serialization(found)
-        self._status, self._node = seen.get("status") or {}, found.spec.node_name
-        container = COMMAND if self._began(COMMAND) else FETCH
-        with suppress(Exception):  # the end is known all the same
+        with suppress(Exception):
+            found = operator.pod_manager.read_pod(operator.pod)
+            seen = operator.client.api_client.sanitize_for_serialization(found)
+            self._status, self._node = seen.get("status") or {}, found.spec.node_name
+            container = COMMAND if self._began(COMMAND) else FETCH
             self._lines = _last_lines(operator, container)
 
     def _began(self, container: str) -> bool:
@@ -165,6 +174,10 @@ class _Seen:
         raise AttributeError(name)
 
 
+def _seconds(duration: timedelta) -> int:
+    return max(1, int(duration.total_seconds()))
+
+
 def _nothing(**_: Any) -> None:
     """No interest."""
 
@@ -185,9 +198,14 @@ def _last_lines(operator: Any, container: str) -> list[str]:
 
 
 @contextmanager
-def _ended_by(limit: timedelta, operator: KubernetesPodOperator) -> Iterator[None]:
+def _ended_by(limit: timedelta, operator: KubernetesPodOperator, seen: _Seen) -> Iterator[None]:
     """Delete the pod if it is there for longer than its node should have allowed."""
-    timer = threading.Timer(limit.total_seconds(), _forget, [operator])
+
+    def end() -> None:
+        seen.look(operator)
+        _forget(operator)
+
+    timer = threading.Timer(limit.total_seconds(), end)
     timer.daemon = True
     timer.start()
     try:

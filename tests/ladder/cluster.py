@@ -209,17 +209,13 @@ class Cluster:
                     pod.gone.wait()
                     return
                 code = self._run(pod, container, status[told], place, deadline)
-                if code is None:
-                    return
                 if code != 0:
-                    status["phase"] = "Failed"
                     return
-        status["phase"] = "Succeeded"
 
     def _run(
         self, pod: Pod, container: dict[str, Any], statuses: list[Any], place: int, deadline: float
     ) -> int | None:
-        """The exit code; None if the pod ended otherwise."""
+        """The exit code; None if the pod is no more."""
         name, message = container["name"], pod.folder / f"message-{container['name']}"
         message.touch()
         paths = {"/dev/termination-log": str(message)}
@@ -243,6 +239,7 @@ class Cluster:
                 )
             except OSError as error:
                 failed = _terminated(128, "StartError", began, str(error))
+                pod.status["phase"] = "Failed"
                 statuses[place] = _container(name, failed)
                 return 128
             statuses[place] = _container(name, {"running": {"startedAt": began}})
@@ -252,15 +249,16 @@ class Cluster:
             killed = self._watch(pod, container, deadline)
         pod.logs[name] = (pod.folder / f"log-{name}").read_bytes()
         code = pod.process.wait()
+        if pod.gone.is_set():
+            shutil.rmtree(pod.folder, ignore_errors=True)
+            return None
         if killed == "DeadlineExceeded":
             pod.status.update(phase="Failed", reason=killed, message="Pod was active too long")
-        if pod.status.get("reason") or pod.gone.is_set():
-            if pod.gone.is_set():
-                shutil.rmtree(pod.folder, ignore_errors=True)
-            return None
         said = message.read_bytes()[:_MESSAGE_BYTES].decode(errors="replace")
         code = 128 - code if code < 0 else code
-        reason = killed or ("Completed" if code == 0 else "Error")
+        reason = killed if killed == "OOMKilled" else ("Completed" if code == 0 else "Error")
+        if code != 0 or name == "base":  # first, or the operator sleeps before it looks again
+            pod.status["phase"] = "Succeeded" if code == 0 else "Failed"
         statuses[place] = _container(name, _terminated(code, reason, began, said))
         return code
 

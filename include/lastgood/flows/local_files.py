@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -28,24 +29,74 @@ class _Differs(Exception):
         self.facts = {"path": path, "problem": problem, "expected": expected, "found": found}
 
 
+_PREFIX = "lastgood-validation-"
+
+
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A folder for one validation, below LASTGOOD_SCRATCH or where temporary files go; removed at
-    the end with all that was put there."""
-    where = os.environ.get("LASTGOOD_SCRATCH", "").strip() or None
-    folder = Path(tempfile.mkdtemp(prefix="lastgood-validation-", dir=where))
+    the end with all that was put there. What killed validations left there is removed first."""
+    where = Path(os.environ.get("LASTGOOD_SCRATCH", "").strip() or tempfile.gettempdir())
+    remove_abandoned(where)
+    folder, held = _new_folder(where)
     try:
         yield folder
     finally:
         _remove(folder)
+        os.close(held)
+
+
+def remove_abandoned(where: Path) -> list[Path]:
+    """Remove the folders of validations that are no more: a living one holds a lock on its own,
+    which the kernel takes from it when it dies."""
+    removed = []
+    for folder in where.glob(f"{_PREFIX}*"):
+        held = _locked(folder)
+        if held is not None:
+            _remove(folder)
+            os.close(held)
+            removed.append(folder)
+    return removed
+
+
+def _new_folder(where: Path) -> tuple[Path, int]:
+    """A new folder and the lock on it. Another validator may have removed it before it was locked,
+    and then there is another try."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
+        held = _locked(folder)
+        if held is not None:
+            return folder, held
+
+
+def _locked(folder: Path) -> int | None:
+    """A lock on a folder of ours; None if it is somebody's, held, or not there."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        held = os.open(folder, flags)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        there, ours = os.stat(folder, follow_symlinks=False), os.fstat(held)
+        if os.path.samestat(there, ours) and ours.st_uid == os.geteuid():
+            return held
+    except OSError:
+        pass
+    os.close(held)
+    return None
 
 
 def _remove(folder: Path) -> None:
-    """However deep a program made it: Python's own way down is a recursion."""
+    """However deep a program made it, and whatever it took from us: Python's own way down is a
+    recursion, and stops at what it may not list."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
         subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
+    if folder.exists():
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", str(folder)], check=False, capture_output=True)
 
 
 def in_place(store: Store, copy: Copy) -> Path | None:

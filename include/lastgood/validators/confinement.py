@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lastgood.validators import kernel
+from lastgood.validators import kernel, refusals
+from lastgood.validators.new_root import enter_new_root
 
 SHARED_MEMORY = "/dev/shm"
 SHARED_MEMORY_BYTES = 64 << 20
@@ -51,6 +52,8 @@ class Confinement:
     processes: bool = False  # an own namespace: all of the group dies with its first process
     network: str = "open"  # "none" (an own namespace), "no TCP" (Landlock), or "open"
     files: str = "open"  # "landlock", "read-only mounts" or "open"
+    sockets: str = "open"  # those with names in files: "own" (no other is in sight), "none", "open"
+    attributes: str = "open"  # modes and times outside: "read-only mounts", "refused", "open"
     shared_memory: bool = False  # an own, small one
     users: bool = False  # an own namespace
     as_root: bool = False  # who started it is root
@@ -59,13 +62,16 @@ class Confinement:
         return asdict(self)
 
 
-def enter_namespaces(folder: str, without: Collection[str] = ()) -> Confinement:
+def enter_namespaces(
+    folder: str, reads: Iterable[str] = (), without: Collection[str] = ()
+) -> Confinement:
     """Put this process' future children into namespaces of their own, as many as are allowed.
 
-    All mounts but `folder` become read-only: Landlock lets the owner of a file change its mode and
-    times, and root owns most files. The process must have one thread. `without` leaves out
-    "namespaces" or "landlock", as a platform does that has none. Answers what will be in force for
-    a program that calls `confine_files`.
+    What they are not given is out of sight, and all mounts but `folder` become read-only: Landlock
+    lets the owner of a file change its mode and times, and root owns most files; and no layer but
+    sight keeps a program from a socket that has a name. The process must have one thread. `without`
+    leaves out "namespaces", "new root", "landlock" or "filter", as a platform does that has none.
+    Answers what will be in force for a program that calls `confine_files`.
     """
     told = Confinement(as_root=os.geteuid() == 0)
     version = 0 if "landlock" in without else _landlock_version()
@@ -78,13 +84,29 @@ def enter_namespaces(folder: str, without: Collection[str] = ()) -> Confinement:
         with suppress(OSError):
             _mount_shared_memory()
             told.shared_memory = True
-        with suppress(OSError):
-            _mount_all_read_only(folder, told)
-            if not version:
-                told.files = "read-only mounts"
+        _confine_mounts(folder, reads, told, without)
+        if told.attributes == "read-only mounts" and not version:
+            told.files = "read-only mounts"
     elif version >= 4:
         told.network = "no TCP"
+    if "filter" not in without and refusals.known():
+        told.sockets = "none" if told.sockets == "open" else told.sockets
+        told.attributes = "refused" if told.attributes == "open" else told.attributes
     return told
+
+
+def _confine_mounts(
+    folder: str, reads: Iterable[str], told: Confinement, without: Collection[str]
+) -> None:
+    if "new root" not in without:
+        with suppress(OSError):
+            paths = (*_SYSTEM, *_DEVICES_READ, *_DEVICES_WRITTEN, *_known_as(), *reads)
+            enter_new_root(paths, folder, [SHARED_MEMORY] if told.shared_memory else [])
+            told.sockets, told.attributes = "own", "read-only mounts"
+            return
+    with suppress(OSError):
+        _mount_all_read_only(folder, told)
+        told.attributes = "read-only mounts"
 
 
 def _leave_namespaces(told: Confinement) -> bool:
@@ -184,6 +206,10 @@ def confine_files(told: Confinement, folder: str, reads: Iterable[str]) -> None:
     """Submit this process to Landlock where the kernel has it: it writes below `folder` alone, and
     reads that, the system, this interpreter and `reads`."""
     kernel.gain_no_privileges()
+    if told.sockets == "none" or told.attributes == "refused":
+        refusals.refuse_calls(
+            sockets=told.sockets == "none", attributes=told.attributes == "refused"
+        )
     if told.files != "landlock":
         return
     version = _landlock_version()
@@ -201,6 +227,16 @@ def confine_files(told: Confinement, folder: str, reads: Iterable[str]) -> None:
         kernel.landlock_enforce(ruleset)
     finally:
         os.close(ruleset)
+
+
+def _known_as() -> list[str]:
+    """The interpreter's folders by every name that leads to them, those of links included."""
+    names = [sys.prefix, sys.base_prefix, sys.exec_prefix, *interpreter_folders()]
+    hop = sys.executable
+    while os.path.islink(hop):
+        names.append(os.path.dirname(hop))
+        hop = os.path.normpath(os.path.join(os.path.dirname(hop), os.readlink(hop)))
+    return [*names, os.path.dirname(hop)]
 
 
 def interpreter_folders() -> list[str]:

@@ -111,11 +111,13 @@ def run(
     interpreter; `environment` is added to a minimal one; `without` names layers of confinement to
     leave out (see `confinement`). Never raises for what the program does.
     """
+    names = {str(path.absolute()) for path in (folder, *reads)} | {str(command[0])}
     folder = folder.resolve()
     request = {
         "command": [str(word) for word in command],
         "folder": str(folder),
         "reads": [str(path.resolve()) for path in reads],
+        "names": sorted(names),  # by which the program may know them, should links lead to them
         "environment": {**_minimal_environment(folder), **(environment or {})},
         "limits": limits.to_json(),
         "without": list(without),

@@ -20,7 +20,12 @@ CLONE_NEWNET = 0x40000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 MS_BIND, MS_REC, MS_SLAVE = 4096, 16384, 1 << 19
 
+_MNT_DETACH = 2
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+
 _PR_SET_PDEATHSIG = 1
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
 _PR_SET_SECUREBITS = 28
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -64,6 +69,27 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, options
     """See mount(2)."""
     encoded = [None if text is None else text.encode() for text in (source, target, kind)]
     _call("mount", *encoded, ctypes.c_ulong(flags), options.encode())
+
+
+def unmount(target: str) -> None:
+    """Take a mount away, at once from sight, and in truth when nobody uses it."""
+    _call("umount2", target.encode(), ctypes.c_int(_MNT_DETACH))
+
+
+def pivot_root(new: str, old: str) -> None:
+    """See pivot_root(2)."""
+    number = _PIVOT_ROOT.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, "pivot_root has no known number here")
+    _syscall(number, new.encode(), old.encode())
+
+
+def filter_calls(length: int, address: int) -> None:
+    """Submit this process to a filter of system calls: so many instructions at this address."""
+    program = struct.pack("HxxxxxxQ", length, address)
+    held = ctypes.create_string_buffer(program, len(program))
+    mode = ctypes.c_ulong(_SECCOMP_MODE_FILTER)
+    _call("prctl", _PR_SET_SECCOMP, mode, ctypes.byref(held), 0, 0)
 
 
 def set_read_only(path: str, read_only: bool, *, recursive: bool) -> None:

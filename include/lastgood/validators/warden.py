@@ -190,7 +190,9 @@ def start(request: dict[str, Any]) -> Ward:
     with suppress(OSError):
         kernel.adopt_orphans()
     request["disk_before"] = census.used_bytes(request["folder"])
-    told = enter_namespaces(request["folder"], request["without"])
+    told = enter_namespaces(
+        request["folder"], [*request["reads"], *request["names"]], request["without"]
+    )
     status_read, status_write = os.pipe()
     output_read, output_write = os.pipe()
     warden = os.getpid()
