@@ -75,7 +75,7 @@ from lastgood.stores.base import Key, Prefix
 from lastgood.stores.open import StoreConfig, open_store
 store = open_store(StoreConfig("cold", "s3", "opening", prefix="a/b", connection="checkpoints"))
 store.put_new(Key("demo/a"), b"x")
-print([found.key for found in store.list(Prefix(""))], store.presign_part("demo/b", "u", 1, 60))
+print([found.key for found in store.list(Prefix(""))], store.presign_part("demo/b", "u", 1, 60).url)
 """
 
 

@@ -49,15 +49,21 @@ def apply(
     folder: Annotated[
         Path, typer.Argument(help="The folder with stores/, projects/ and policies/.")
     ] = Path("include/config"),
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Probe stores that were probed before, too.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Write the configuration of a folder into the catalog: stores, projects, policies."""
+    """Write the configuration of a folder into the catalog: stores, projects, policies.
+
+    A store that was never probed at its place is probed first, and refused if it is not fit.
+    """
     from lastgood.flows.apply import apply as run
 
     if not folder.is_dir():
         raise InvalidInput(where="FOLDER", reason=f"{folder} is not a folder of configuration")
     with services() as opened:
-        changes = run(opened.catalog, folder, actor=actor())
+        changes = run(opened.catalog, folder, actor=actor(), probe=probe)
     if json:
         print_json({"changes": changes})
         return

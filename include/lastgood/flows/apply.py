@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lastgood.catalog import locks, projects
+from lastgood.catalog import locks, projects, store_profiles
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.projects import StoreRow
 from lastgood.errors import Conflict
-from lastgood.flows import control_keys
+from lastgood.flows import control_keys, store_profile
 from lastgood.flows.configuration import Configuration, read_configuration
 from lastgood.flows.services import stores_of
 from lastgood.rules import policy_text
@@ -19,7 +19,8 @@ from lastgood.stores.open import folder_of
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that `apply` changed: `what` is store, project or policy, `how` added or changed.
+    """One thing that `apply` changed: `what` is store, project or policy, `how` added, changed or
+    probed.
     `warnings` are what an operator has to know about a policy."""
 
     what: str
@@ -28,16 +29,18 @@ class Change:
     warnings: tuple[str, ...] = ()
 
 
-def apply(catalog: Catalog, folder: Path, *, actor: str) -> list[Change]:
+def apply(catalog: Catalog, folder: Path, *, actor: str, probe: bool = False) -> list[Change]:
     """Read the configuration below `folder` and write what differs; repeating it changes nothing.
 
-    A new file store's folder is made, and every store is claimed for this catalog. What the folder
-    does not name stays as it is. Raises InvalidConfig before anything is written, ForeignCatalog or
-    CatalogBehind for a store that is not ours, Conflict for a change that would lose bytes.
+    A new file store's folder is made, and every store is claimed for this catalog. A store that was
+    never probed at its place is probed; with `probe` all are. What the folder does not name stays
+    as it is. Raises InvalidConfig before anything is written, StoreUnfit for a store that cannot
+    hold checkpoints, StoreError for one that cannot be reached, ForeignCatalog or CatalogBehind for
+    one that is not ours, Conflict for a change that would lose bytes.
     """
     configuration = read_configuration(folder)
     changes = [
-        *_apply_stores(catalog, configuration),
+        *_apply_stores(catalog, configuration, actor, probe=probe),
         *_apply_projects(catalog, configuration, actor),
     ]
     stores = stores_of(catalog)
@@ -46,19 +49,27 @@ def apply(catalog: Catalog, folder: Path, *, actor: str) -> list[Change]:
     return changes
 
 
-def _apply_stores(catalog: Catalog, configuration: Configuration) -> Iterator[Change]:
+def _apply_stores(
+    catalog: Catalog, configuration: Configuration, actor: str, *, probe: bool
+) -> Iterator[Change]:
     for wanted in configuration.stores:
         with catalog.transaction() as tx:
             known = projects.find_store(tx, wanted.name)
-            if known == wanted:
-                continue
             moved = known is not None and _place(known) != _place(wanted)
             if moved:
                 _require_unused(tx, wanted.name)
-            if wanted.kind == "file" and (known is None or moved):
-                folder_of(wanted.config["root"]).mkdir(parents=True, exist_ok=True)
-            projects.put_store(tx, wanted)
-        yield Change("store", wanted.name, "added" if known is None else "changed")
+        if wanted.kind == "file" and (known is None or moved):
+            folder_of(wanted.config["root"]).mkdir(parents=True, exist_ok=True)
+        found = store_profile.fit(catalog, wanted, again=probe)
+        with catalog.transaction() as tx:
+            if known != wanted:
+                projects.put_store(tx, wanted)
+            if found is not None:
+                store_profiles.record(tx, wanted, found, recorded_by=actor)
+        if known != wanted:
+            yield Change("store", wanted.name, "added" if known is None else "changed")
+        elif found is not None:
+            yield Change("store", wanted.name, "probed")
 
 
 def _apply_projects(catalog: Catalog, configuration: Configuration, actor: str) -> Iterator[Change]:

@@ -13,9 +13,11 @@ from lastgood.errors import InvalidConfig, InvalidInput, InvalidPolicy
 from lastgood.flows.config_documents import ConfigDocument, read_file, read_folder
 from lastgood.flows.contracts import registered
 from lastgood.rules.contract import Contract
+from lastgood.rules.document import Node
 from lastgood.rules.names import check_name, check_schema
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import read_duration
+from lastgood.rules.store_profile import ACCEPTABLE
 
 T = TypeVar("T")
 _FINDING_DEADLINE = timedelta(days=3)
@@ -90,11 +92,14 @@ def _store(document: ConfigDocument) -> StoreRow:
             "connection": read["connection"].text() if "connection" in read else None,
         }
     else:
-        read = document.root.fields((*common, "bucket"), ("prefix", "connection", "encryption"))
+        optional = ("prefix", "connection", "encryption", "kms_key", "accepts")
+        read = document.root.fields((*common, "bucket"), optional)
         config = {
             "root": read["bucket"].text(),
             "prefix": read["prefix"].text() if "prefix" in read else "",
             "connection": read["connection"].text() if "connection" in read else None,
+            "kms_key": read["kms_key"].text() if "kms_key" in read else None,
+            "accepts": _accepted(read["accepts"]) if "accepts" in read else [],
         }
     config["encryption"] = read["encryption"].text() if "encryption" in read else None
     return StoreRow(
@@ -104,6 +109,11 @@ def _store(document: ConfigDocument) -> StoreRow:
         failure_domain=read["failure_domain"].text(),
         tier=read["tier"].text(),
     )
+
+
+def _accepted(words: Node) -> list[str]:
+    """What the store may lack although it matters: see `store_profile.refusals`."""
+    return [word.one_of(tuple(sorted(ACCEPTABLE))) for word in words.items()]
 
 
 def _project(document: ConfigDocument) -> Project:

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from lastgood.catalog import projects
+from lastgood.catalog import projects, store_profiles
 from lastgood.catalog.db import Catalog
 from lastgood.errors import NotFound
 from lastgood.stores.open import StoreConfig, Stores
@@ -49,9 +49,11 @@ class _Configurations:
         try:
             with self._catalog.transaction() as tx:
                 row = projects.store(tx, name)
+                kept = store_profiles.newest(tx, row)
         except NotFound:
             return None
-        config = StoreConfig.from_row(row.name, row.kind, row.config)
+        found = None if kept is None else kept.found
+        config = StoreConfig.from_row(row.name, row.kind, row.config, found)
         with self._lock:
             self._known[name] = (time.monotonic(), config)
         return config

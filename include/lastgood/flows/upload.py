@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from urllib.parse import quote
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from lastgood.stores.open import Stores
 from lastgood.stores.parts import part_count, part_size
 
 NUMBERS_LIMIT = 1_000
+NONE: Mapping[tuple[str, int], str] = MappingProxyType({})
 _URL_MARGIN_SECONDS = 1
 
 
@@ -36,6 +38,7 @@ class PartUrl:
     path: str
     number: int
     url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,17 @@ class Slot:
 
 
 def grant(
-    catalog: Catalog, stores: Stores, attempt: Attempt, parts: Mapping[str, Sequence[int]]
+    catalog: Catalog,
+    stores: Stores,
+    attempt: Attempt,
+    parts: Mapping[str, Sequence[int]],
+    digests: Mapping[tuple[str, int], str] = NONE,
 ) -> Grant:
     """Renew the lease and the grant of an open attempt, and say where these parts go (by path).
+    Where the store checks parts against their SHA-256, `digests` names each one's.
 
     Raises FencedGeneration, LeaseExpired, AttemptState, NotFound for an unknown path, InvalidInput
-    for a part that an object does not have.
+    for a part that an object does not have, or whose digest is needed and missing.
     """
     asked = sum(len(numbers) for numbers in parts.values())
     if asked > NUMBERS_LIMIT:
@@ -78,7 +86,7 @@ def grant(
     elapsed = timedelta(seconds=time.monotonic() - started)
     left = renewed.grant_expires_at - now - elapsed
     urls = [
-        PartUrl(path, number, _url(stores, renewed, objects[path], number, left))
+        _url(stores, renewed, objects[path], number, left, digests.get((path, number)))
         for path, numbers in parts.items()
         for number in numbers
     ]
@@ -170,20 +178,38 @@ def _writer(attempt: Attempt) -> Writer:
     return Writer(attempt.project, attempt.stage_id, attempt.generation)
 
 
+def needs_digests(store: Store) -> bool:
+    """Whether a part is granted only with its SHA-256: then the store proves it on arrival."""
+    return store.profile.presigns and store.profile.attests_sha256
+
+
 def _url(
-    stores: Stores, attempt: Attempt, item: AttemptObject, number: int, left: timedelta
-) -> str:
+    stores: Stores,
+    attempt: Attempt,
+    item: AttemptObject,
+    number: int,
+    left: timedelta,
+    sha256: str | None,
+) -> PartUrl:
     _require_part(item, number)
     store = stores[attempt.store]
     if not store.profile.presigns:
-        return f"{object_url(attempt.attempt_id, item.path)}?part={number}"
+        url = f"{object_url(attempt.attempt_id, item.path)}?part={number}"
+        return PartUrl(item.path, number, url)
+    if needs_digests(store) and sha256 is None:
+        raise InvalidInput(
+            where=f"object {item.path!r}",
+            reason=f"part {number} is granted for its SHA-256: give `sha256` beside `numbers`",
+        )
     if item.upload_id is None:
         raise InvalidInput(
             where=f"object {item.path!r}", reason="prepare was not answered yet; repeat it first"
         )
     seconds = max(1, int(left.total_seconds()) - _URL_MARGIN_SECONDS)
     key = Key(layout.object_key(attempt.prefix, item.path))
-    return store.presign_part(key, UploadId(item.upload_id), number, seconds)
+    upload_id = UploadId(item.upload_id)
+    signed = store.presign_part(key, upload_id, number, seconds, sha256=sha256)
+    return PartUrl(item.path, number, signed.url, signed.headers)
 
 
 def object_url(attempt_id: UUID, path: str) -> str:

@@ -155,7 +155,7 @@ def verify(
             budget.require(sum(item.size_bytes for item in todo))
         for path, verdict in _verdicts(store, attempt, todo, budget):
             if verdict.ok:
-                known.good(path, _version(store, verdict.key))
+                known.good(path, verdict.version_id)
             else:
                 known.bad(path, _problem(verdict))
             late = time.monotonic() - recorded > _RECORD_SECONDS
@@ -224,13 +224,6 @@ def unexpected_objects(store: Store, attempt: Attempt, manifest: Manifest) -> di
 def unexpected(found: str | int) -> Problem:
     """The problem of something that is in nobody's manifest."""
     return {"problem": UNEXPECTED_OBJECT, "expected": None, "found": found}
-
-
-def _version(store: Store, key: Key) -> str | None:
-    if not store.profile.versioned:
-        return None
-    there = store.stat(key)
-    return None if there is None else there.version_id
 
 
 def _problem(verdict: VerifiedObject) -> Problem:

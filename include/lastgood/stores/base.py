@@ -77,9 +77,11 @@ class StoreProfile:
     kind: str  # "file" | "s3" | "postgres": for people, not for decisions
     presigns: bool  # parts go straight to the store by presigned URL
     direct: bool  # jobs write into the attempt's own folder on a shared file system
-    attests_sha256: bool  # `stat` gives a SHA-256 that the store itself proved
+    attests_sha256: bool  # the store itself proves a SHA-256, whole or by parts (where it also
+    # presigns, a part's URL is made for the part's digest)
     versioned: bool
     hides: bool  # `quarantine` makes the bytes unreadable under their key, and can be undone
+    locks: bool = False  # versions may be locked against deletion: ask `locked` before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class StoredObject:
     etag: str | None = None  # as the store gives it: no checksum
     inode: tuple[int, int] | None = None  # device and number, of a file with further names
     raw_key: bytes | None = None  # the exact bytes of a name that is no UTF-8
+    composite: str | None = None  # attested: "<SHA-256 over the parts' SHA-256s>-<parts>"; `stat`
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,14 @@ class Part:
     size_bytes: int
     etag: str | None = None
     sha256: str | None = None  # only where the store attests it
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A presigned URL, and the headers that its signature covers."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Outcome(StrEnum):
@@ -201,6 +212,10 @@ class Store(Protocol):
         is named; one outcome per object, in order. A crash in the middle leaves each either there
         or gone. Nothing is removed before the iterator is consumed."""
 
+    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
+        """Those of these objects that the store would not delete, or may not, with the reason: by
+        key and version. A lock that cannot be seen counts. Empty where the profile has none."""
+
     def prune(self, prefix: Prefix) -> None:
         """Remove the folders that hold nothing, at and below the prefix, where the store has
         folders: what a crash in `delete`, or a job that never wrote, leaves. Never an object."""
@@ -232,8 +247,17 @@ class Store(Protocol):
         shorter; an empty object has one empty part. Nothing is visible under the key until
         `complete_upload`."""
 
-    def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
-        """A URL to which the client PUTs the part. Only where the profile presigns."""
+    def presign_part(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        number: int,
+        expires_seconds: int,
+        *,
+        sha256: str | None = None,
+    ) -> SignedRequest:
+        """Where, and with which headers, the client PUTs the part. Only where the profile presigns;
+        where it also attests, for the part with this SHA-256 (hexadecimal) and no other."""
 
     def presign_read(self, key: Key, expires_seconds: int, *, version_id: str | None = None) -> str:
         """A URL from which the client GETs the object. Only where the profile presigns."""

@@ -10,11 +10,12 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from queue import Queue
 from typing import BinaryIO
 
+from lastgood.rules.digests import composite_of
 from lastgood.stores.base import ForeignEntry, Key, KeyMissing, Part, Store, StoredObject
 
 BUFFER_BYTES = 1 << 20
@@ -59,6 +60,7 @@ class VerifiedObject:
     expected: str | int
     found: str | int | None
     bytes_read: int = 0
+    version_id: str | None = None  # of the very bytes that were judged
 
     @property
     def ok(self) -> bool:
@@ -163,7 +165,8 @@ def _verify(
         there = store.stat(one.key)
         if there is None or there.foreign is not None:
             return _missing(one, there.foreign if there else None)
-        return _compare(store, one, there, reread, buffer, progress)
+        verdict = _compare(store, one, there, reread, buffer, progress)
+        return replace(verdict, version_id=there.version_id)
     except KeyMissing:
         return _missing(one)
     except ForeignEntry as error:
@@ -183,7 +186,7 @@ def _compare(
             one.key, Verdict.SIZE_MISMATCH, None, one.size_bytes, there.size_bytes
         )
     attested = None if reread else _by_attestation(store, one, there)
-    return attested or _by_reading(store, one, buffer, progress)
+    return attested or _by_reading(store, one, there, buffer, progress)
 
 
 def _by_attestation(
@@ -192,17 +195,33 @@ def _by_attestation(
     """Compare like with like: a whole-object digest with a whole-object digest, a part's with the
     same part's. None if the store proved nothing that can be compared."""
     if there.sha256 is not None:
-        _read_a_byte(store, one)
+        _read_a_byte(store, one, there)
         return _compared(one, Proof.ATTESTED, one.sha256, there.sha256)
+    if there.composite is not None:
+        return _by_composite(store, one, there, there.composite)
     if one.part_bytes is None or not one.part_sha256s:
         return None
     parts = store.attested_parts(one.key)
     if parts is None or not _cut_alike(one, parts):
         return None
-    _read_a_byte(store, one)
+    _read_a_byte(store, one, there)
     for ours, part in zip(one.part_sha256s, parts, strict=True):
         if part.sha256 != ours:
             return _compared(one, Proof.ATTESTED_PARTS, ours, part.sha256)
+    return _compared(one, Proof.ATTESTED_PARTS, one.sha256, one.sha256)
+
+
+def _by_composite(
+    store: Store, one: ExpectedObject, there: StoredObject, composite: str
+) -> VerifiedObject | None:
+    """A digest over as many parts as the manifest names: equal ones prove each part, and with it
+    where it was cut. An object of one part has the part's digest."""
+    ours = composite_of(one.part_sha256s or (one.sha256,))
+    if ours.partition("-")[2] != composite.partition("-")[2]:
+        return None
+    _read_a_byte(store, one, there)
+    if ours != composite:
+        return _compared(one, Proof.ATTESTED_PARTS, ours, composite)
     return _compared(one, Proof.ATTESTED_PARTS, one.sha256, one.sha256)
 
 
@@ -215,17 +234,22 @@ def _cut_alike(one: ExpectedObject, parts: Sequence[Part]) -> bool:
     )
 
 
-def _read_a_byte(store: Store, one: ExpectedObject) -> None:
+def _read_a_byte(store: Store, one: ExpectedObject, there: StoredObject) -> None:
     # An object may be listed, its digest attested, and its bytes not be readable all the same.
-    with store.open(one.key, start=max(0, one.size_bytes - 1), size_bytes=1) as stream:
+    last, version = max(0, one.size_bytes - 1), there.version_id
+    with store.open(one.key, start=last, size_bytes=1, version_id=version) as stream:
         if one.size_bytes and len(stream.read(1)) != 1:
             raise KeyMissing(store=store.name, key=one.key)
 
 
 def _by_reading(
-    store: Store, one: ExpectedObject, buffer: memoryview, progress: Progress | None
+    store: Store,
+    one: ExpectedObject,
+    there: StoredObject,
+    buffer: memoryview,
+    progress: Progress | None,
 ) -> VerifiedObject:
-    with store.open(one.key) as stream:
+    with store.open(one.key, version_id=there.version_id) as stream:
         found, size_bytes = _hash(stream, buffer, progress)
     if size_bytes != one.size_bytes:
         return VerifiedObject(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lastgood.errors import NotFound
+from lastgood.rules.store_profile import FoundProfile
 from lastgood.stores.base import Store, StoreError
 
 
@@ -24,11 +25,16 @@ class StoreConfig:
     # An Airflow connection. None: s3 takes boto3's own credentials, postgres the catalog's database
     connection: str | None = None
     direct: bool = False  # file: jobs write into the attempt's own folder
+    encryption: str | None = None  # s3: SSE-S3 or SSE-KMS is asked for; other words are for people
+    kms_key: str | None = None  # s3: the key of SSE-KMS
+    found: FoundProfile | None = None  # what the newest probe of this place found
 
     @classmethod
-    def from_row(cls, name: str, kind: str, config: Mapping[str, Any]) -> StoreConfig:
-        """From a row of the catalog's `stores`: other keys of `config` (encryption, failure domain)
-        are for other readers."""
+    def from_row(
+        cls, name: str, kind: str, config: Mapping[str, Any], found: FoundProfile | None = None
+    ) -> StoreConfig:
+        """From a row of the catalog's `stores` and the profile that is kept of it: other keys of
+        `config` (failure domain, tier) are for other readers."""
         return cls(
             name=name,
             kind=kind,
@@ -36,6 +42,9 @@ class StoreConfig:
             prefix=str(config.get("prefix") or ""),
             connection=config.get("connection"),
             direct=bool(config.get("direct", False)),
+            encryption=config.get("encryption") if kind == "s3" else None,
+            kms_key=config.get("kms_key"),
+            found=found,
         )
 
 
@@ -47,8 +56,16 @@ def open_store(config: StoreConfig) -> Store:
         return FileStore(config.name, folder_of(config.root), direct=config.direct)
     if config.kind == "s3":
         from lastgood.stores.s3 import open_s3
+        from lastgood.stores.s3_encryption import encryption_of
 
-        return open_s3(config.name, config.root, config.prefix, config.connection)
+        return open_s3(
+            config.name,
+            config.root,
+            config.prefix,
+            config.connection,
+            found=config.found,
+            encryption=encryption_of(config.encryption, config.kms_key),
+        )
     if config.kind == "postgres":
         from lastgood.stores.postgres import PostgresStore
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import BinaryIO, cast
@@ -26,6 +26,7 @@ from lastgood.stores.base import (
     Part,
     PendingUpload,
     Prefix,
+    SignedRequest,
     StoredObject,
     StoreError,
     StoreProfile,
@@ -170,6 +171,9 @@ class PostgresStore:
             return KeyOutcome(one.key, one.version_id, Outcome.REFUSED, str(error))
         return KeyOutcome(one.key, one.version_id, outcome)
 
+    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
+        return {}
+
     def prune(self, prefix: Prefix) -> None:
         """There are no folders."""
 
@@ -226,7 +230,15 @@ class PostgresStore:
         path_of(self.name, key)
         return self._uploads.create(key, size_bytes, self.part_bytes(size_bytes))
 
-    def presign_part(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
+    def presign_part(
+        self,
+        key: Key,
+        upload_id: UploadId,
+        number: int,
+        expires_seconds: int,
+        *,
+        sha256: str | None = None,
+    ) -> SignedRequest:
         raise StoreError(store=self.name, key=key, reason="a database has no presigned URLs")
 
     def presign_read(self, key: Key, expires_seconds: int, *, version_id: str | None = None) -> str:

@@ -39,3 +39,8 @@ class Encryption:
 
 
 NOT_ASKED = Encryption()
+
+
+def encryption_of(declared: str | None, kms_key: str | None) -> Encryption:
+    """What a store's configuration asks for: other words than SSE-S3 and SSE-KMS are for people."""
+    return Encryption(declared, kms_key) if declared in ALGORITHMS else NOT_ASKED

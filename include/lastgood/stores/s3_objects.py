@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
 from lastgood.rules.shards import WHOLE, Shard
+from lastgood.rules.store_profile import Ability, Answer, FoundProfile
 from lastgood.stores import s3_pages
 from lastgood.stores.base import (
     AccessRefused,
@@ -21,7 +22,15 @@ from lastgood.stores.base import (
     StoredObject,
     StoreError,
 )
-from lastgood.stores.s3_client import MISSING, UNSUPPORTED, code_of, described, translated
+from lastgood.stores.s3_client import (
+    MISSING,
+    UNSUPPORTED,
+    BulkForm,
+    code_of,
+    described,
+    in_form,
+    translated,
+)
 from lastgood.stores.s3_pages import Entry, ListingStuck
 
 if TYPE_CHECKING:
@@ -38,13 +47,36 @@ class S3Objects:
     """The objects below one prefix of one bucket."""
 
     def __init__(
-        self, client: S3Client, store: str, bucket: str, prefix: str, *, versioned: bool
+        self,
+        client: S3Client,
+        store: str,
+        bucket: str,
+        prefix: str,
+        *,
+        versioned: bool,
+        form: BulkForm | None = BulkForm.BOTH,
     ) -> None:
+        """`form` None: every key is deleted by a request of its own."""
         self._client = client
         self._store = store
         self._bucket = bucket
         self._prefix = prefix
         self._versioned = versioned
+        self._form = form
+
+    def first(self, key: Key) -> StoredObject | None:
+        """The oldest version of a key since its latest delete marker: what counts where a later
+        write cannot be refused. None under a marker."""
+        full = self._prefix + key
+        oldest = None
+        with translated(self._store, key, "list the versions"):
+            entries = s3_pages.versions(self._client, self._bucket, full)
+            of_key = list(takewhile(lambda entry: entry.key == full, entries))
+        for entry in sorted(of_key, key=lambda entry: not entry.is_latest):
+            if entry.is_delete_marker:
+                break
+            oldest = entry
+        return None if oldest is None else self._stored(oldest)
 
     def listed(
         self, prefix: Prefix, *, versions: bool, shard: Shard = WHOLE
@@ -159,7 +191,8 @@ class S3Objects:
 
     def _delete_batch(self, named: Sequence[tuple[Key, str | None]]) -> list[KeyOutcome]:
         unnamed = {one for one in named if self._versioned and one[1] is None}
-        plain = [one for one in named if one not in unnamed and _survives_xml(one[0])]
+        together = self._form is not None
+        plain = [one for one in named if one not in unnamed and together and _survives_xml(one[0])]
         outcomes = dict(self._request(plain)) if plain else {}
         for one in named:
             if one in unnamed:
@@ -177,7 +210,7 @@ class S3Objects:
             {"Key": self._prefix + key, **({"VersionId": version} if version else {})}
             for key, version in named
         ]
-        with translated(self._store, named[0][0], "delete"):
+        with translated(self._store, named[0][0], "delete"), in_form(self._form):
             answer: Any = self._client.delete_objects(
                 Bucket=self._bucket, Delete={"Objects": wanted, "Quiet": False}
             )
@@ -276,6 +309,16 @@ class S3Objects:
             modified_at=entry.modified_at,
             etag=entry.etag,
         )
+
+
+def bulk_form(found: FoundProfile) -> BulkForm | None:
+    """How many keys may be deleted at once, as a probe found it; None: not at all."""
+    md5, crc32 = found.finding(Ability.BULK_DELETE_MD5), found.finding(Ability.BULK_DELETE_CRC32)
+    if md5.answer is Answer.YES:
+        return BulkForm.MD5
+    if crc32.answer is Answer.YES:
+        return BulkForm.CRC32
+    return None if md5.answer is crc32.answer is Answer.NO else BulkForm.BOTH
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

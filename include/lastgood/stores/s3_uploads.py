@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
@@ -19,12 +19,15 @@ from lastgood.stores.base import (
     PartInvalid,
     PendingUpload,
     Prefix,
+    SignedRequest,
     StoreError,
     UploadGone,
     UploadId,
 )
 from lastgood.stores.begun import BegunUpload, several
 from lastgood.stores.s3_client import UNSUPPORTED, code_of, translated
+from lastgood.stores.s3_digests import SHA256_HEADER, digest_in, header_of
+from lastgood.stores.s3_encryption import NOT_ASKED, Encryption
 from lastgood.stores.s3_upload_pages import UploadPages
 
 if TYPE_CHECKING:
@@ -37,25 +40,50 @@ SPOOL_BYTES = 8 << 20
 class S3Uploads:
     """The pending uploads of one bucket and prefix."""
 
-    def __init__(self, client: S3Client, store: str, bucket: str, prefix: str) -> None:
+    def __init__(
+        self,
+        client: S3Client,
+        store: str,
+        bucket: str,
+        prefix: str,
+        *,
+        attests: bool = False,
+        encryption: Encryption = NOT_ASKED,
+    ) -> None:
+        """`attests`: the server checks each part against its SHA-256, which then comes with it."""
         self._client = client
         self._store = store
         self._bucket = bucket
         self._prefix = prefix
+        self._attests = attests
+        self._encryption = encryption
 
     def create(self, key: Key) -> UploadId:
+        request: dict[str, Any] = {
+            "Bucket": self._bucket,
+            "Key": self._full(key),
+            **self._encryption.request,
+        }
+        if self._attests:
+            request["ChecksumAlgorithm"] = "SHA256"
         with translated(self._store, key, "begin an upload"):
-            answer = self._client.create_multipart_upload(Bucket=self._bucket, Key=self._full(key))
+            answer = self._client.create_multipart_upload(**request)
         return UploadId(answer["UploadId"])
 
-    def presign(self, key: Key, upload_id: UploadId, number: int, expires_seconds: int) -> str:
+    def presign(
+        self, key: Key, upload_id: UploadId, number: int, expires_seconds: int, sha256: str | None
+    ) -> SignedRequest:
+        request: dict[str, Any] = {**self._upload(key, upload_id), "PartNumber": number}
+        if self._attests:
+            if sha256 is None:
+                raise self._invalid(key, number, "its URL is made for its SHA-256: name that")
+            request["ChecksumSHA256"] = header_of(sha256)
         with translated(self._store, key, "presign a part"):
-            return self._client.generate_presigned_url(
-                "upload_part",
-                Params={**self._upload(key, upload_id), "PartNumber": number},
-                ExpiresIn=expires_seconds,
-                HttpMethod="PUT",
+            url = self._client.generate_presigned_url(
+                "upload_part", Params=request, ExpiresIn=expires_seconds, HttpMethod="PUT"
             )
+        digest = request.get("ChecksumSHA256")
+        return SignedRequest(url, {} if digest is None else {SHA256_HEADER: digest})
 
     def write_part(
         self,
@@ -69,6 +97,7 @@ class S3Uploads:
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
             sha256 = self._spool(spool, key, number, size_bytes, chunks)
             spool.seek(0)
+            proof: dict[str, Any] = {"ChecksumSHA256": header_of(sha256)} if self._attests else {}
             with (
                 self._gone_explains(key, upload_id),
                 translated(self._store, key, "send a part", upload=upload_id, part=number),
@@ -78,6 +107,7 @@ class S3Uploads:
                     PartNumber=number,
                     Body=spool,
                     ContentLength=size_bytes,
+                    **proof,
                 )
         return Part(number, size_bytes, etag=answer["ETag"], sha256=sha256)
 
@@ -113,7 +143,9 @@ class S3Uploads:
                 fresh = [part for part in page.get("Parts", ()) if part["PartNumber"] not in held]
                 for part in fresh:
                     number = part["PartNumber"]
-                    held[number] = Part(number, part["Size"], etag=part["ETag"])
+                    held[number] = Part(
+                        number, part["Size"], etag=part["ETag"], sha256=self._attested(part)
+                    )
                 if not page.get("IsTruncated"):
                     return [held[number] for number in sorted(held)]
                 # A truncated page may be empty: what it says to go on with decides.
@@ -132,9 +164,7 @@ class S3Uploads:
         """Publish. KeyExists if something is there and the server looks."""
         request: dict[str, Any] = {
             **self._upload(key, upload_id),
-            "MultipartUpload": {
-                "Parts": [{"PartNumber": part.number, "ETag": part.etag} for part in held]
-            },
+            "MultipartUpload": {"Parts": [self._named(part) for part in held]},
         }
         with (
             self._gone_explains(key, upload_id),
@@ -146,6 +176,14 @@ class S3Uploads:
                 if code_of(error) not in UNSUPPORTED:
                     raise
                 self._client.complete_multipart_upload(**request)
+
+    def _named(self, part: Part) -> dict[str, Any]:
+        proof = {} if part.sha256 is None else {"ChecksumSHA256": header_of(part.sha256)}
+        return {"PartNumber": part.number, "ETag": part.etag, **proof}
+
+    def _attested(self, part: Mapping[str, Any]) -> str | None:
+        told = part.get("ChecksumSHA256")
+        return digest_in(told) if self._attests and told else None
 
     def _check_whole(self, key: Key, held: Sequence[Part], asked: Sequence[Part]) -> None:
         if [part.number for part in asked] != list(range(1, len(asked) + 1)) or not asked:
