@@ -158,6 +158,9 @@ def sweep(
                 print_json(plan.to_json())
             else:
                 say(str(plan))
+                order = flow.preview(opened.catalog, plan)
+                if order.to_delete:
+                    say(str(order))
             return
         if approve:
             approval.approve_now(

@@ -6,6 +6,7 @@ inside the transaction that records the step; what a crash left undone is finish
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,13 +21,16 @@ from lastgood.faults import point
 from lastgood.flows import control_keys, deletion, lapses, pressure, quarantine, reach, sane_clock
 from lastgood.flows.gate import Judged, Lookout, judge_copy
 from lastgood.flows.pressure import StoreStanding
-from lastgood.flows.sweep_order import Taking, Turn, turn
+from lastgood.flows.sweep_order import Taking, Turn, preview, turn
 from lastgood.flows.sweep_plan import Plan, plan, unfinished
 from lastgood.rules.gate import Truth, Verdict
-from lastgood.stores.base import ForeignEntry, StoreError
+from lastgood.stores.base import ForeignEntry, ObjectLocked, StoreError
 from lastgood.stores.open import Stores
 
-__all__ = ["Plan", "execute", "judge_copy", "plan", "run"]
+__all__ = ["Plan", "execute", "judge_copy", "plan", "preview", "run"]
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -82,7 +86,8 @@ def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str,
     standings = _proven(catalog, stores, planned, standings, actor)
     told = execute(catalog, stores, planned, actor, turn(catalog, planned, standings))
     pressure.observe(catalog, project, cause=f"a sweep under mark {planned.mark_id}", actor=actor)
-    return told
+    pressed = {one.store: one.standing.state.value for one in standings if one.pressed}
+    return {**told, "pressure": pressed}
 
 
 def _proven(
@@ -93,12 +98,14 @@ def _proven(
     actor: str,
 ) -> Sequence[StoreStanding]:
     """Prove what collection reaches in each store under pressure; answers where the project stands
-    then."""
+    then. Without a mark there is nothing to judge."""
     pressed = [one for one in standings if one.pressed]
-    if not pressed:
+    if not pressed or planned.mark_id is None:
         return standings
     for one in pressed:
-        reach.prove(catalog, stores, planned, one)
+        proof = reach.prove(catalog, stores, planned, one).proof
+        if not proof.reaches:
+            _log.warning("%s in %s cannot be collected to: %s", one.project, one.store, proof)
     return pressure.observe(catalog, planned.project, cause="a proof of reach", actor=actor)
 
 
@@ -146,7 +153,7 @@ class _Sweeping:
             try:
                 step(copy)
             except (StoreError, errors.Unavailable) as error:
-                if not isinstance(error, errors.PrefixBusy | ForeignEntry):
+                if not isinstance(error, errors.PrefixBusy | ForeignEntry | ObjectLocked):
                     self.broken.add(copy.store)
                 self.told.failed[f"{copy.checkpoint} in {copy.store}"] = str(error)
 
@@ -210,9 +217,7 @@ class _Sweeping:
             store = self.stores[copy.store]
             removal = deletion.remove(self.catalog, store, tombstone, deletion.SWEEP)
             self.told.freed_bytes += removal.freed_bytes
-            if removal.refused:
-                key, reason = next(iter(removal.refused.items()))
-                raise StoreError(store=copy.store, key=key, reason=f"not deleted: {reason}")
+            removal.require_none_refused(copy.store)
             if not removal.gone:
                 raise StoreError(
                     store=copy.store, key=removal.left[0], reason="it is there again; next run"

@@ -17,6 +17,7 @@ from typing import Any
 from lastgood.catalog import copies, history, reach_proofs, retirements
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.flows import pressure
 from lastgood.flows.policies import policy_of
 from lastgood.flows.pressure import StoreStanding
 from lastgood.flows.sweep_plan import Plan
@@ -42,10 +43,25 @@ class Turn:
     batch: int = BATCH_COPIES
 
     def __str__(self) -> str:
-        return "\n".join(
+        lines = [
             f"under pressure in {store}: {rough_size(size)} are above soft"
             for store, size in self.to_delete.items()
-        )
+        ]
+        for step in ("delete", "quarantine"):
+            found: tuple[Copy, ...] = getattr(self, step)
+            lines += [f"{step}, in this order:"] if found else []
+            lines += [
+                f"  {copy.checkpoint} in {copy.store}, {rough_size(copy.stored_bytes)}"
+                for copy in found
+            ]
+        return "\n".join(lines)
+
+
+def preview(catalog: Catalog, planned: Plan) -> Turn:
+    """The run that would come now. Raises CatalogSetup without a policy."""
+    with catalog.transaction() as tx:
+        standings = pressure.look(tx, planned.project)
+    return turn(catalog, planned, standings)
 
 
 def turn(catalog: Catalog, planned: Plan, standings: Sequence[StoreStanding]) -> Turn:
