@@ -1,7 +1,10 @@
 """Account for every byte of every store, and report what nobody can explain.
 
-Runs daily for the day that has passed, and digests that day's deletions. It deletes nothing.
-Quality checks that fail make the run fail, after the report is written.
+Runs daily for the day that has passed. Every store is listed, in shards of its key space, into an
+inventory that is kept; a shard that fails makes its inventory unusable, and what hangs on it fails.
+Quality checks that fail make the run fail, after the report is written. It deletes nothing but old
+inventories. A backfilled run makes the reports of its day again from the inventories that are kept
+of it, or says that none is; it lists, deletes and aborts nothing.
 """
 
 from __future__ import annotations
@@ -26,31 +29,53 @@ def reconcile_inventory() -> None:
 
         return scheduled.every_project_name()
 
+    @task
+    def begin() -> list[dict[str, Any]]:
+        from lastgood.flows import scheduled_inventories
+
+        is_backfill = get_current_context()["dag_run"].run_type == "backfill"
+        return [] if is_backfill else scheduled_inventories.begin_all()
+
+    @task
+    def shards(begun: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        from lastgood.flows import scheduled_inventories
+
+        return scheduled_inventories.shards_of(begun)
+
     @task(pool="lastgood_reading", retries=2, retry_delay=timedelta(seconds=15))
-    def reconcile(project: str) -> dict[str, Any]:
-        from lastgood.flows import scheduled
+    def list_shard(begun: dict[str, Any], shard: list[Any]) -> dict[str, Any]:
+        from lastgood.flows import scheduled_inventories
+
+        return scheduled_inventories.list_one(begun, shard)
+
+    @task(pool="lastgood_reading", trigger_rule="all_done")
+    def complete(begun: dict[str, Any], listed: list[dict[str, Any]]) -> dict[str, Any]:
+        from lastgood.flows import scheduled_inventories
+
+        return scheduled_inventories.complete_one(begun, listed or ())
+
+    @task(pool="lastgood_reading", trigger_rule="all_done")
+    def reconcile(project: str, completed: list[dict[str, Any]]) -> dict[str, Any]:
+        from lastgood.flows import scheduled_inventories
 
         run = get_current_context()["dag_run"]
         start, end = run.data_interval_start, run.data_interval_end
         if start is None or end is None or start == end:  # a run that a person started
             start, end = run.run_after - timedelta(days=1), run.run_after
-        return dict(scheduled.reconcile_project(project, start, end))
+        if run.run_type == "backfill":
+            return scheduled_inventories.report_again(project, start, end)
+        return scheduled_inventories.report_project(project, start, end, completed or ())
 
     @task
     def check(report: dict[str, Any]) -> None:
-        from lastgood.flows import scheduled
+        from lastgood.flows import scheduled_inventories
 
-        scheduled.fail_if_checks_failed(report)
+        scheduled_inventories.fail_if_checks_failed(report)
 
-    @task(retries=2, retry_delay=timedelta(seconds=15))
-    def digest(project: str) -> dict[str, Any]:
-        from lastgood.flows import scheduled
-
-        return dict(scheduled.digest_days(project))
-
-    names = projects()
-    digest.expand(project=names)
-    check.expand(report=reconcile.expand(project=names))
+    begun = begin()
+    listed = list_shard.expand_kwargs(shards(begun))
+    completed = complete.partial(listed=listed).expand(begun=begun)
+    check.expand(report=reconcile.partial(completed=completed).expand(project=projects()))
 
 
 reconcile_inventory()

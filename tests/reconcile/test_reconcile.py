@@ -88,14 +88,14 @@ def test_the_backends_total_is_kept_for_admission(
 ) -> None:
     prepared.commit(OBJECTS)
 
-    _run(catalog, tmp_path)
+    document = _document(_run(catalog, tmp_path))
 
     row = prepared.owner.execute(
         "SELECT backend_bytes, backend_total, backend_at IS NOT NULL FROM capacity_counters"
         " WHERE project = 'vision'"
     ).fetchone()
     usage = prepared.store.usage(Prefix(""))
-    assert row == (usage.used_bytes, usage.total_bytes, True)
+    assert row == (document["store_equation"]["backend_bytes"], usage.total_bytes, True)
 
 
 def test_a_finding_is_opened_once_followed_and_closed_when_its_bytes_are_gone(

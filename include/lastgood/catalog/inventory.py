@@ -181,7 +181,8 @@ def owned_prefixes(tx: Transaction, store: str, *, below: str = "") -> Iterator[
 
 def moving(tx: Transaction, store: str, since: datetime) -> list[str]:
     """The prefixes in `store`, by prefix, whose bytes moved or may move since `since` (UTC, the
-    catalog's clock): the attempts that may be written or cleared now, and whatever had an event."""
+    catalog's clock): the attempts that may be written or cleared now, the inventories that are being taken, and
+    whatever had an event."""
     rows = tx.execute(
         """
         SELECT prefix FROM (
@@ -196,9 +197,19 @@ def moving(tx: Transaction, store: str, since: datetime) -> list[str]:
           UNION
           SELECT %(control)s || concat_ws('/', project, workload, stage) || '/'
             FROM stages WHERE last_recorded_at >= %(since)s
+          UNION
+          SELECT %(inventories)s || concat_ws('/', store, inventory) || '/'
+            FROM inventory_events WHERE place = %(store)s
+           GROUP BY store, inventory
+          HAVING max(recorded_at) >= %(since)s OR max(number) = 1
         ) AS found ORDER BY prefix COLLATE "C"
         """,
-        {"store": store, "since": since, "control": f"{CONTROL_PREFIX}stages/"},
+        {
+            "store": store,
+            "since": since,
+            "control": f"{CONTROL_PREFIX}stages/",
+            "inventories": INVENTORIES_PREFIX,
+        },
     )
     return [row["prefix"] for row in rows]
 

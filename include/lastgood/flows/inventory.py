@@ -112,8 +112,8 @@ def explain(place: Place, manifest: KeptManifest) -> Inventory:
         again = _owners(manifest, paths, "rechecked-owned")
         tally.add_all(_settled(join.rechecked(), again, manifest))
         _add_agreed(tally, join)
-        for owners, uploads in _uploads(manifest, paths):
-            tally.add_all(settle_upload(one, owners) for one in uploads)
+        for owners, pending in _uploads(manifest, paths):
+            tally.add_all(settle_upload(one, owners) for one in pending)
         causes = listed_causes(db, join.effective())
     _refuse_strangers(manifest, tally)
     allocation = {name: causes[name].size_bytes for name in ALLOCATION_CAUSES}

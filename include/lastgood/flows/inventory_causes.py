@@ -69,10 +69,10 @@ def causes_of(
         found[cause.value] = Amount()
     for place, one in differences.items():
         found[place.cause.value].add(one.amount.size_bytes, one.amount.objects)
-    for one in compared:
+    for told in compared:
         for name in (DELETED_OPEN, SNAPSHOTS, DELAY, REPLICATION):
-            if name in one.causes:
-                found[name] = Amount(one.causes[name], 0)
+            if name in told.causes:
+                found[name] = Amount(told.causes[name], 0)
     return found
 
 

@@ -28,6 +28,7 @@ from lastgood.stores.base import StoredObject
 
 MEMORY = "1GiB"
 _FETCH_ROWS = 4_096
+_COLUMNS = "key, kind, size, allocated, is_foreign, device, inode"
 _LINES = {"present": Line.COMMITTED, "quarantined": Line.QUARANTINED}
 
 
@@ -93,11 +94,10 @@ class Join:
         if listed or expected:
             yield from self._joined(listed, expected, None, skip_moving=False)
 
-    def effective(self) -> str:
+    def effective(self, columns: str = _COLUMNS) -> str:
         """A query for the listed rows that count: what was re-checked as it was then."""
         base = self._source(self._manifest.of("listed"), _EMPTY_LISTED, None, skip_moving=True)
         again = self._source(self._manifest.of("rechecked"), _EMPTY_LISTED, None, skip_moving=False)
-        columns = ", ".join(_COLUMNS)
         return f"SELECT {columns} FROM ({base}) UNION ALL SELECT {columns} FROM ({again})"
 
     def in_flight(self) -> tuple[int, int]:
@@ -214,7 +214,6 @@ def _disagreeing(
     return Disagreeing(text, listed, expected)
 
 
-_COLUMNS = ("key", "kind", "size", "allocated", "is_foreign", "device", "inode")
 _IN_FLIGHT = """
 SELECT count(*), coalesce(sum(abs(coalesce(a.size, 0) - coalesce(b.size, 0))), 0)::BIGINT
   FROM (SELECT r.* FROM read_parquet({listed}) AS r
@@ -227,7 +226,7 @@ _EMPTY_LISTED = (
     "SELECT NULL::BLOB AS key, NULL::VARCHAR AS kind, 0::BIGINT AS size, 0::BIGINT AS allocated,"
     " false AS alone, false AS hidden, false AS is_latest, NULL::VARCHAR AS version_id,"
     " NULL::VARCHAR AS is_foreign, NULL::TIMESTAMPTZ AS modified, NULL::BIGINT AS device,"
-    " NULL::BIGINT AS inode WHERE false"
+    " NULL::BIGINT AS inode, NULL::VARCHAR AS upload_id, NULL::INTEGER AS part_number WHERE false"
 )
 _EMPTY_EXPECTED = (
     "SELECT NULL::BLOB AS key, 0::BIGINT AS size, NULL::VARCHAR AS version_id,"

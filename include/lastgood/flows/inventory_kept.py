@@ -54,6 +54,10 @@ class KeptFile:
     after: str = ""
     through: str | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """As one task hands it to another; `KeptFile(**document)` reads it."""
+        return asdict(self)
+
 
 @dataclass(frozen=True, slots=True)
 class KeptManifest:

@@ -68,6 +68,17 @@ OWNED = pa.schema(
         ("event", pa.int64()),
     ]
 )
+REPORTED = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("version_id", pa.string()),
+        ("is_latest", pa.bool_()),
+        ("is_delete_marker", pa.bool_()),
+        ("size", pa.int64()),
+        ("modified", pa.timestamp("us", "UTC")),
+        ("etag", pa.string()),
+    ]
+)
 _INT64_WRAP = 1 << 64
 
 

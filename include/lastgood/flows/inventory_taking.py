@@ -296,10 +296,7 @@ class _Completion:
         every pending upload."""
         with self.catalog.transaction() as tx:
             since = self.begun.started_at - _UNCOMMITTED
-            moving = set(inventory.moving(tx, self.store.name, since))
-        if self.place.place.name == self.store.name:
-            moving.add(self.place.prefix)
-        prefixes = sorted(moving)
+            prefixes = inventory.moving(tx, self.store.name, since)
         with (
             RowWriter(folder / "rechecked-expected.parquet", EXPECTED) as expected,
             RowWriter(folder / "rechecked-owned.parquet", OWNED) as owned,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,13 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.findings import Finding
 from lastgood.catalog.projects import Project
 from lastgood.errors import LastgoodError
-from lastgood.flows import inventory, pressure
-from lastgood.flows.inventory import Inventory, Progress
+from lastgood.flows import inventories as kept_inventories
+from lastgood.flows import pressure
+from lastgood.flows.inventories import NotKept
+from lastgood.flows.inventory import Inventory
 from lastgood.flows.inventory_owners import SHARED
+from lastgood.flows.inventory_retention import drop_old
+from lastgood.flows.inventory_taking import Progress
 from lastgood.flows.policies import policy_of
 from lastgood.flows.report import Facts, build, frames, passed, sightings
 from lastgood.reports import html, quality
@@ -31,6 +35,7 @@ from lastgood.reports.quality import CheckResult
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import StoreError
 from lastgood.stores.open import Stores
+from lastgood.stores.s3_inventory import InventoryReportRefused
 
 _TREND_REPORTS = 30
 _FINDING_DEADLINE = timedelta(days=3)
@@ -53,8 +58,10 @@ def run(
     report_dir: Path | str,
     actor: str,
     progress: Progress = _QUIET,
+    inventories: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Reconcile every store of a project for a window [start, end) of UTC instants.
+    """Reconcile every store of a project for a window [start, end) of UTC instants: from the named
+    inventory of each (by store), or, with None, from one that is taken now.
 
     Answers the newest report's id and paths, `passed` (over all stores), what failed, and one entry
     per store. Raises NotFound for an unknown project, and StoreError if a store could not be listed
@@ -62,16 +69,21 @@ def run(
     """
     with catalog.transaction() as tx:
         projects.get(tx, project)
-        everybody = projects.names(tx)
         names = projects.stores_of(tx, project)
     taken: dict[str, Inventory] = {}
-    unlisted: StoreError | None = None
+    unlisted: LastgoodError | None = None
     for name in names:
         try:
-            taken[name] = inventory.take(
-                catalog, stores[name], accounts_for=[project], projects=everybody, progress=progress
-            )
-        except StoreError as error:
+            if inventories is None:
+                kept = kept_inventories.take(
+                    catalog, stores, name, accounts_for=[project], actor=actor, progress=progress
+                )
+                named = kept.inventory
+                drop_old(catalog, stores.__getitem__, name, actor=actor)
+            else:
+                named = inventories.get(name) or _none_of(name)
+            taken[name] = _with(project, kept_inventories.read(catalog, stores, name, named))
+        except (StoreError, InventoryReportRefused) as error:
             unlisted = unlisted or error
     listed_at = {name: one.finished_at for name, one in taken.items()}
     written = [
@@ -80,6 +92,56 @@ def run(
     ]
     if unlisted is not None:
         raise unlisted
+    return _result(project, written)
+
+
+def again(
+    catalog: Catalog,
+    stores: Stores,
+    project: str,
+    *,
+    window: tuple[datetime, datetime],
+    report_dir: Path | str,
+    actor: str,
+) -> dict[str, Any]:
+    """Make the reports of a past window again, from the inventories that are kept of it. Nothing is
+    listed or deleted, and no finding follows. Answers as `run`, or `skipped` with the reason where
+    no inventory is kept; `absent` names the stores without one."""
+    with catalog.transaction() as tx:
+        projects.get(tx, project)
+        names = projects.stores_of(tx, project)
+    taken: dict[str, Inventory] = {}
+    absent: dict[str, str] = {}
+    for name in names:
+        try:
+            row = kept_inventories.kept_for(catalog, name, *window)
+            read = kept_inventories.read(catalog, stores, name, row.inventory)
+            taken[name] = _with(project, read)
+        except (NotKept, StoreError) as error:
+            absent[name] = str(error)
+    if not taken:
+        return {"project": project, "skipped": " ".join(absent.values()), "absent": sorted(absent)}
+    listed_at = {name: one.finished_at for name, one in taken.items()}
+    written = [
+        _report(catalog, project, one, window, listed_at, Path(report_dir), actor, follows=False)
+        for one in taken.values()
+    ]
+    return {**_result(project, written), "absent": sorted(absent)}
+
+
+def _with(project: str, taken: Inventory) -> Inventory:
+    if project not in taken.by_project:
+        reason = f"its inventory {taken.inventory} has nothing of project {project}, which is newer"
+        raise StoreError(store=taken.store, key="", reason=reason)
+    return taken
+
+
+def _none_of(store: str) -> str:
+    reason = "no inventory of it was completed: see what its listing tasks say"
+    raise StoreError(store=store, key="", reason=reason)
+
+
+def _result(project: str, written: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     failed = [check for one in written for check in one["failed"]]
     return {
         "project": project,
@@ -111,9 +173,12 @@ def _report(
     listed_at: Mapping[str, datetime],
     report_dir: Path,
     actor: str,
+    *,
+    follows: bool = True,
 ) -> dict[str, Any]:
     with catalog.transaction() as tx:
-        _carry_on(tx, project, taken, actor)
+        if follows:
+            _carry_on(tx, project, taken, actor)
     pressure.observe(catalog, project, cause=f"a listing of {taken.store}", actor=actor)
     with catalog.transaction() as tx:
         facts = _facts(tx, project, taken, window, listed_at)
@@ -198,7 +263,7 @@ def _facts(
         window=window,
         at=history.now(tx),
         taken=taken,
-        counts=reports.counts(tx, project, taken.store),
+        counts={state: (one[0], one[1]) for state, one in taken.counts[project].items()},
         activity=reports.activity(tx, project, window),
         standing=pressure.standing_in(
             tx, project, taken.store, policy_of(tx, project).capacity, use

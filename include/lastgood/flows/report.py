@@ -15,6 +15,7 @@ from lastgood.catalog.projects import Project, StoreRow
 from lastgood.catalog.reports import STATES
 from lastgood.flows.inventory import Inventory
 from lastgood.flows.inventory_accounts import Account
+from lastgood.flows.inventory_causes import causes_json
 from lastgood.flows.inventory_merge import Cause
 from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.inventory_tally import Difference, Place
@@ -102,6 +103,8 @@ def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
         "catalog_bytes": {state: facts.counts[state][1] for state in STATES},
         "equation": _equation(facts.account),
         "store_equation": _equation(facts.taken.whole),
+        "accounting": [one.to_json() for one in facts.taken.compared],
+        "causes": causes_json(facts.taken.causes),
         "differences": _differences(facts.taken, facts.project.name),
         "shared_differences": _differences(facts.taken, SHARED),
         "capacity": _capacity(facts),
@@ -184,6 +187,8 @@ def _change(facts: Facts) -> float | None:
 def _listing(taken: Inventory) -> dict[str, Any]:
     return {
         "complete": True,
+        "inventory": taken.inventory,
+        "source": taken.source,
         "started_at": _instant(taken.started_at),
         "finished_at": _instant(taken.finished_at),
         "objects": taken.listed.objects,

@@ -231,21 +231,6 @@ def clean_uploads(project: str) -> Mapping[str, Any]:
         )
 
 
-def reconcile_project(project: str, start: datetime, end: datetime) -> Mapping[str, Any]:
-    """Write the report of one window: the byte equation, its checks, its findings."""
-    from lastgood.flows import reconcile  # the checks take seconds to import
-
-    with _services() as services:
-        return reconcile.run(
-            services.catalog,
-            services.stores,
-            project,
-            window=(start, end),
-            report_dir=report_folder(),
-            actor="dag:reconcile_inventory",
-        )
-
-
 def digest_days(project: str) -> Mapping[str, Any]:
     """Digest the deletions of every day that is over and has no digest yet."""
     from lastgood.flows import daily_digest
@@ -277,13 +262,6 @@ def fail_if_drill_failed(told: Mapping[str, Any]) -> None:
     if not told["passed"]:
         failed = "; ".join(told["failed"]) or "it showed nothing"
         raise DrillFailed(drill=told["drill"], project=told["project"], failed=failed)
-
-
-def fail_if_checks_failed(report: Mapping[str, Any]) -> None:
-    """Raise ChecksFailed for what `reconcile_project` returned, if a critical check failed."""
-    from lastgood.flows import reconcile
-
-    reconcile.raise_if_failed(report)
 
 
 def report_folder() -> Path:

@@ -119,7 +119,10 @@ def deleted_open(root: Path, proc: Path = PROC) -> DeletedOpen:
     """Look through the open files of every process for deleted ones on the file system of `root`.
     Without root's rights other users' processes stay unseen, and the sum is the least there is."""
     device = os.stat(root).st_dev
-    below, elsewhere, holders, unseen = {}, {}, set(), 0
+    below: dict[int, int] = {}
+    elsewhere: dict[int, int] = {}
+    holders: set[str] = set()
+    unseen = 0
     for process in sorted(proc.glob("[0-9]*"), key=lambda one: int(one.name)):
         try:
             for link, file in _deleted_files(process, device):
