@@ -225,6 +225,22 @@ def newest(tx: Transaction, project: str | None = None, *, limit: int = 50) -> l
     return [Drill(**row) for row in rows]
 
 
+def last_failed(tx: Transaction, project: str | None = None) -> list[Drill]:
+    """The newest ended drill of each project, where that failed."""
+    rows = tx.execute(
+        f"""
+        SELECT * FROM (
+          SELECT DISTINCT ON (project) * FROM ({_SELECT}
+           WHERE e.passed IS NOT NULL
+             AND (%(project)s::text IS NULL OR d.project = %(project)s)) AS ended
+           ORDER BY project, recorded_at DESC) AS newest
+         WHERE NOT passed ORDER BY project
+        """,
+        {"project": project},
+    )
+    return [Drill(**row) for row in rows]
+
+
 def scratch_projects(tx: Transaction) -> set[str]:
     """The projects in which drills write: nobody trains there."""
     return {row["project"] for row in tx.execute("SELECT project FROM scratch_projects")}

@@ -136,8 +136,8 @@ class Life:
             reader=OWNER,
             ttl=_READER_LEASE,
         )
-        # Collection stops at soft: with the newest, both that nothing keeps must go to reach it.
-        soft = self._own_bytes() - OBJECT_BYTES // 2
+        # Room for the three that are kept: collection stops at soft, so all else must go for it.
+        soft = 3 * first.stored_bytes + OBJECT_BYTES // 2
         set_soft(self._catalog, self._project, soft)
         newest = job.save(4)
         for copy in (*saved, newest):
@@ -322,7 +322,7 @@ class Life:
     def _validated(self, copy: Copy, level: str) -> str:
         told = validate.run(self._catalog, self._stores, copy.copy_id, level, self._actor)
         verdict: str = told["verdict"]
-        return verdict
+        return verdict if verdict == "pass" else f"{verdict} ({told['reason']})"
 
     def _standing(self) -> Standing:
         found = pressure.observe(self._catalog, self._project, cause="a drill", actor=self._actor)

@@ -127,7 +127,7 @@ def _restore(
         found.reason = f"the gate asks for a {rules.gate.level}, and no contract for it is here"
     found.first_step = found.levels.get(Level.RESTORE, {}).get("verdict") == "pass"
     found.rto_seconds = _recovery_seconds(catalog, project, copy_id, found)
-    found.reason = found.reason or _against_objectives(found)
+    found.reason = "; ".join(one for one in (_against_objectives(found), found.reason) if one)
 
 
 def _aim(found: Restored, objectives: Objectives) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from lastgood.catalog import (
     capacity,
     clock,
+    drills,
     findings,
     history,
     measurements,
@@ -84,6 +85,7 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
             *(alert for one in recovered for alert in _recovery_alerts(tx, one, stages)),
             *_disk_alerts(tx),
             *lifecycle.alerts(tx, project),
+            *_drill_alerts(tx, project),
         ]
     refusals = _guard_alerts(catalog, stores, project)
     return Overview(now, found, stages, [*refusals, *alerts], recovered)
@@ -209,6 +211,11 @@ def _recovery_alerts(tx: Transaction, one: Recovery, stages: Sequence[StageView]
         apart = lasting(one.gaps.p95)
         objective = lasting(rpo)
         yield f"{where}: 1 of 20 commits comes after {apart} or more, the objective is {objective}"
+
+
+def _drill_alerts(tx: Transaction, project: str | None) -> Iterator[str]:
+    for one in drills.last_failed(tx, project):
+        yield f"{one.project}: drill {one.drill_id} of {one.recorded_at:%F %T} UTC failed"
 
 
 def _disk_alerts(tx: Transaction) -> Iterator[str]:
