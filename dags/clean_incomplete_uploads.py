@@ -1,8 +1,10 @@
 """Abort uploads that their writers have left, and reclaim their bytes.
 
-Runs every half hour. It deletes parts and objects of attempts that never committed: when no lease
-is live, they are older than the policy's threshold, and no committed checkpoint reaches them.
-A backfilled run does nothing.
+Runs every half hour. It takes the inventory of incomplete uploads, and deletes parts and objects of
+attempts that never committed: when no lease is live, they are older than the policy's threshold,
+their last grant has ended, and no committed checkpoint reaches them. Uploads that belong to nobody
+become findings first. It warns of a bucket whose own rule against abandoned uploads is absent or
+too short. A backfilled run does nothing.
 """
 
 from __future__ import annotations

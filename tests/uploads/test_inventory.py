@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.catalog import attempt_objects, findings, history, projects
+from lastgood.catalog import attempt_objects, findings, history, projects, rebuilds
 from lastgood.catalog.projects import Project
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix, UploadGone
@@ -196,6 +196,25 @@ def test_an_explained_upload_of_nobody_stays(world: World) -> None:
         )
     world.advance(timedelta(days=30))
     assert clean(world)["stray_uploads_aborted"] == 0
+    assert left(world) == [NOBODYS]
+
+
+def test_nothing_of_nobody_is_aborted_while_a_rebuild_waits_for_somebody_to_look(
+    world: World,
+) -> None:
+    world.commit(1)
+    world.store.create_upload(NOBODYS, 10)
+    clean(world)
+    world.owner.execute(
+        """
+        INSERT INTO lastgood.holds (hold_id, project, kind, owner, reason, placed_by, recorded_at)
+        VALUES (gen_random_uuid(), %s, 'incident', 'team', 'rebuilt', %s, now())
+        """,
+        (PROJECT, rebuilds.ACTOR),
+    )
+    world.advance(timedelta(days=30))
+    told = clean(world)
+    assert (told["stray_uploads_aborted"], len(told["unknown_uploads"])) == (0, 1)
     assert left(world) == [NOBODYS]
 
 

@@ -79,7 +79,7 @@ def uploads(
     ]
     print_table(["stage", "class", ">given up after", "because"], limits, "No stage yet.")
     for name, number in found.foreign.items():
-        say(f"{name}: {number} uploads below no project's prefix; they are nobody's here")
+        say(f"{name}: pending uploads of strangers, which are never touched: {number}")
     for name, check in found.lifecycle.items():
         say(f"{name}: {check.says}")
 

@@ -14,7 +14,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lastgood.catalog import findings, history, incomplete_uploads, locks, projects, uploads
+from lastgood.catalog import (
+    findings,
+    history,
+    incomplete_uploads,
+    locks,
+    projects,
+    rebuilds,
+    uploads,
+)
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.findings import Finding, Sighting
 from lastgood.catalog.incomplete_uploads import OBJECTS, Entry
@@ -50,10 +58,13 @@ def clean(catalog: Catalog, store: Store, project: str, look: Look, actor: str) 
             if one.upload_id != OBJECTS
         ]
         configured = projects.get(tx, project)
+        held = rebuilds.holds_standing(tx, project)
     there = {(one.key, one.upload_id) for one in look.begun}
     seen = [one for one in left if (one.key, one.upload_id) in there]
     unknown = [one for one in seen if one.attempt_id is None]
     overdue = _reported(catalog, store, configured, unknown, look.at, actor)
+    if held:  # a rebuilt catalog may not know yet whose they are
+        overdue = []
     todo = [*_of_over(catalog, project, seen, look.at), *overdue]
     freed = abort(catalog, store, todo, actor=actor) if todo else 0
     gone = _prove(catalog, store, todo, actor) if todo else 0
