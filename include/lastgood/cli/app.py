@@ -14,6 +14,7 @@ from lastgood.cli import (
     auditing,
     capacity,
     drilling,
+    inventorying,
     keeping,
     looking,
     policies,
@@ -78,6 +79,8 @@ app.add_typer(drilling.drill, name="drill")
 app.add_typer(keeping.quarantine, name="quarantine")
 app.add_typer(keeping.finding, name="finding")
 app.add_typer(working.reports, name="reports")
+app.add_typer(inventorying.inventory, name="inventory")
+app.add_typer(inventorying.accounting, name="accounting")
 app.add_typer(policies.policy, name="policy")
 app.add_typer(retiring.retire, name="retire")
 stores.store.command("probe")(store_profiles.probe)

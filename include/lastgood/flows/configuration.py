@@ -44,6 +44,12 @@ def read_configuration(folder: Path) -> Configuration:
         document.value["name"]: _refused_here(_store, document)
         for document in read_folder(folder / "stores")
     }
+    for store in stores.values():
+        place = store.config.get("inventories", {}).get("place")
+        if place is not None and place not in stores:
+            file = str(folder / "stores" / f"{store.name}.yaml")
+            reason = f"stores/{place}.yaml is not there"
+            raise InvalidConfig(file=file, line=1, key="inventories.place", reason=reason)
     policies = {
         document.value["name"]: _policy(document, stores)
         for document in read_folder(folder / "policies")
@@ -80,19 +86,21 @@ def _store(document: ConfigDocument) -> StoreRow:
     common = ("name", "kind", "failure_domain", "tier")
     kind = document.root.at("kind", document.value.get("kind")).one_of(("file", "s3", "postgres"))
     if kind == "file":
-        read = document.root.fields((*common, "root"), ("direct", "encryption"))
+        read = document.root.fields((*common, "root"), ("direct", "encryption", "inventories"))
         config: dict[str, Any] = {
             "root": read["root"].text(),
             "direct": "direct" in read and read["direct"].flag(),
         }
     elif kind == "postgres":
-        read = document.root.fields((*common, "schema"), ("connection", "encryption"))
+        read = document.root.fields(
+            (*common, "schema"), ("connection", "encryption", "inventories")
+        )
         config = {
             "root": read["schema"].checked(check_schema),
             "connection": read["connection"].text() if "connection" in read else None,
         }
     else:
-        optional = ("prefix", "connection", "encryption", "kms_key", "accepts")
+        optional = ("prefix", "connection", "encryption", "kms_key", "accepts", "inventories")
         read = document.root.fields((*common, "bucket"), optional)
         config = {
             "root": read["bucket"].text(),
@@ -102,6 +110,8 @@ def _store(document: ConfigDocument) -> StoreRow:
             "accepts": _accepted(read["accepts"]) if "accepts" in read else [],
         }
     config["encryption"] = read["encryption"].text() if "encryption" in read else None
+    if "inventories" in read:
+        config["inventories"] = _inventories(read["inventories"])
     return StoreRow(
         name=read["name"].checked(check_name),
         kind=kind,
@@ -109,6 +119,22 @@ def _store(document: ConfigDocument) -> StoreRow:
         failure_domain=read["failure_domain"].text(),
         tier=read["tier"].text(),
     )
+
+
+def _inventories(section: Node) -> dict[str, Any]:
+    """How the store is inventoried: see `inventory_settings`."""
+    read = section.fields((), ("keep", "place", "objects_per_shard", "report", "report_max_age"))
+    found: dict[str, Any] = {}
+    for name in ("keep", "report_max_age"):
+        if name in read:
+            found[f"{name}_seconds"] = read_duration(read[name]).total_seconds()
+    if "place" in read:
+        found["place"] = read["place"].checked(check_name)
+    if "objects_per_shard" in read:
+        found["objects_per_shard"] = read["objects_per_shard"].integer(least=1_000)
+    if "report" in read:
+        found["report"] = read["report"].text()
+    return found
 
 
 def _accepted(words: Node) -> list[str]:
