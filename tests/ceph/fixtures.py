@@ -106,6 +106,17 @@ def client_of(ceph: Ceph, access_key: str | None = None, secret_key: str | None 
 
 
 @contextmanager
+def environment_of(ceph: Ceph) -> Iterator[None]:
+    """boto3 reaches the cluster by its own settings meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_S3", ceph.endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", ceph.access_key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", ceph.secret_key)
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        yield
+
+
+@contextmanager
 def _shared(folder: Path) -> Iterator[Ceph]:
     """The first worker to come starts the cluster, the last one to go stops it; the locks are the
     kernel's, so that a killed worker counts as gone."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import boto3
 import httpx
 import pytest
 
@@ -18,25 +16,26 @@ from lastgood.flows import commit, overview, verify
 from lastgood.flows.services import Services
 from lastgood.stores import parts
 from lastgood.stores.postgres_database import create_tables
+from tests.ceph.cluster import Ceph
+from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE
 from tests.coordinator.api import Api, Writer, bearer, ok, refused, sha256
 from tests.coordinator.conftest import CONFIG
 
 Config = dict[str, str]
 MIB = 1 << 20
-_buckets = itertools.count()
 
 
 class TestPresigned:
     """An S3 store: parts go straight to it, and only the coordinator completes an upload."""
 
     @pytest.fixture
-    def bucket(self, moto_s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", moto_s3)
+    def bucket(
+        self, ceph: Ceph, ceph_bucket: str, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[str]:
         monkeypatch.setattr(parts, "PART_BYTES", 5 * MIB)
-        name = f"coordinator-{os.getpid()}-{next(_buckets)}"
-        boto3.client("s3").create_bucket(Bucket=name)
-        return name
+        with environment_of(ceph):
+            yield ceph_bucket
 
     @pytest.fixture
     def config(self, bucket: str) -> dict[str, str]:

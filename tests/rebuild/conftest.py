@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import boto3
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -22,7 +21,6 @@ from lastgood.flows import control_keys, rebuild
 from lastgood.flows.rebuild_result import Result
 from lastgood.stack.postgres import EmbeddedPostgres
 from lastgood.stores.s3 import S3Store
-from lastgood.stores.s3_client import CONFIG, prepared
 from tests.conftest import OWNER_ROLE
 from tests.retention.world import PROJECT, World, opened
 
@@ -92,30 +90,16 @@ def any_world(
     catalog_dsn: str,
     owner_dsn: str,
     tmp_path: Path,
-    moto_s3: str,
 ) -> Iterator[World]:
     """The same over a file store and over buckets with and without versions."""
     if request.param == "file":
         with opened(catalog_dsn, owner_dsn, tmp_path / "store") as found:
             yield found
         return
-    client = prepared(
-        boto3.client(
-            "s3",
-            endpoint_url=moto_s3,
-            region_name="us-east-1",
-            aws_access_key_id="testing",
-            aws_secret_access_key="testing",
-            config=CONFIG,
-        )
-    )
-    bucket = f"rebuild-{secrets.token_hex(6)}"
-    client.create_bucket(Bucket=bucket)
-    if request.param == "versioned":
-        client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    client = request.getfixturevalue("ceph_client")
+    bucket = request.getfixturevalue("make_ceph_bucket")(versioned=request.param == "versioned")
     with opened(catalog_dsn, owner_dsn, tmp_path, S3Store("cloud", client, bucket, "a")) as found:
         yield found
-    client.close()
 
 
 Lose = Callable[[World], World]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
-import boto3
 import pytest
 
 from lastgood.catalog import attempt_objects, tombstones
@@ -15,35 +14,28 @@ from lastgood.flows import cleanup, quarantine, validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from lastgood.stores.s3 import S3Store
-from lastgood.stores.s3_client import CONFIG, prepared
+from tests.ceph.fixtures import MakeBucket
 from tests.factories import upload_object
 from tests.retention.world import PROJECT, World, opened
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 GRACE = timedelta(hours=1)
 
 
 @pytest.fixture(params=[False, True], ids=["unversioned", "versioned"])
 def world(
-    request: pytest.FixtureRequest, moto_s3: str, catalog_dsn: str, owner_dsn: str, tmp_path: Path
+    request: pytest.FixtureRequest,
+    ceph_client: S3Client,
+    make_ceph_bucket: MakeBucket,
+    catalog_dsn: str,
+    owner_dsn: str,
+    tmp_path: Path,
 ) -> Iterator[World]:
-    client = prepared(
-        boto3.client(
-            "s3",
-            endpoint_url=moto_s3,
-            region_name="us-east-1",
-            aws_access_key_id="testing",
-            aws_secret_access_key="testing",
-            config=CONFIG,
-        )
-    )
-    bucket = f"retention-{uuid4().hex[:12]}"
-    client.create_bucket(Bucket=bucket)
-    if request.param:
-        client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    store = S3Store("cloud", client, bucket, "team/a")
+    store = S3Store("cloud", ceph_client, make_ceph_bucket(versioned=request.param), "team/a")
     with opened(catalog_dsn, owner_dsn, tmp_path, store) as found:
         yield found
-    client.close()
 
 
 def everything(world: World, prefix: str) -> list[str]:

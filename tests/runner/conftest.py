@@ -1,4 +1,4 @@
-"""A real coordinator under uvicorn: real PostgreSQL, a file store, moto's S3."""
+"""A real coordinator under uvicorn: real PostgreSQL, a file store, Ceph's S3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from lastgood.flows.apply import apply
 from lastgood.runner import Retry, Workload
 from lastgood.stack.ports import LOOPBACK, free_port
 from lastgood.stack.postgres import EmbeddedPostgres
+from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE, OWNER_ROLE
 from tests.runner.faults import Faults
 from tests.waiting import wait_for
@@ -150,8 +151,9 @@ def coordinators(
                 root = tmp_path_factory.mktemp(how)
                 place = f"kind: file\nroot: {root}/store\ndirect: {str(how == 'direct').lower()}"
                 if how == "presigned":
-                    endpoint: str = request.getfixturevalue("moto_s3")
-                    place = f"kind: s3\nbucket: {running.enter_context(new_bucket(endpoint))}"
+                    running.enter_context(environment_of(request.getfixturevalue("ceph")))
+                    bucket = request.getfixturevalue("make_ceph_bucket")()
+                    place = f"kind: s3\nbucket: {bucket}"
                 name = f"catalog_{secrets.token_hex(6)}"
                 postgres.create_database(name, template=template_catalog, owner=OWNER_ROLE)
                 running.callback(postgres.drop_database, name)
@@ -163,18 +165,6 @@ def coordinators(
             return made[how]
 
         yield coordinator_for
-
-
-@contextmanager
-def new_bucket(endpoint: str) -> Iterator[str]:
-    """A bucket that boto3 reaches by its own settings meanwhile."""
-    import boto3
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
-        name = f"runner-{secrets.token_hex(6)}"
-        boto3.client("s3").create_bucket(Bucket=name)
-        yield name
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ from lastgood.flows.pending_uploads import abort_all
 from lastgood.flows.policies import policy_of
 from lastgood.rules.policy import Policy
 from lastgood.rules.upload_threshold import Measured, Threshold, threshold
-from lastgood.stores.base import ForeignEntry, StoreError
+from lastgood.stores.base import ForeignEntry, ObjectLocked, StoreError
 from lastgood.stores.open import Stores
 
 
@@ -219,7 +219,8 @@ class _Cleaning:
             try:
                 step(one)
             except (StoreError, errors.Unavailable, errors.SweepRefused) as error:
-                if not isinstance(error, errors.SweepRefused | errors.PrefixBusy | ForeignEntry):
+                of_one = errors.SweepRefused | errors.PrefixBusy | ForeignEntry | ObjectLocked
+                if not isinstance(error, of_one):
                     self.broken.add(one.store)
                 self.told.failed[f"attempt {one.attempt_id} in {one.store}"] = str(error)
 
@@ -293,9 +294,7 @@ class _Cleaning:
             point("cleanup.after-aborts")
             removal = deletion.remove(self.catalog, store, tombstone, deletion.CLEANUP)
             self.told.freed_bytes += removal.freed_bytes + aborted.freed_bytes
-            if removal.refused:
-                key, reason = next(iter(removal.refused.items()))
-                raise StoreError(store=one.store, key=key, reason=f"not deleted: {reason}")
+            removal.require_none_refused(one.store)
             if removal.gone and aborted.gone:
                 self._close(one, removal, began_at)
 

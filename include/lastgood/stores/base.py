@@ -56,6 +56,13 @@ class AccessRefused(StoreError):
     type = "access-refused"
 
 
+class ObjectLocked(StoreError):
+    """Store {store} keeps {count} versions locked, such as {key!r}: {reason}."""
+
+    status = 409
+    type = "object-locked"
+
+
 class ForeignEntry(StoreError):
     """Store {store}: at {key!r} stands {what}, not an object; it is never opened or followed."""
 
