@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from uuid import uuid4
+from typing import TYPE_CHECKING
 
-import boto3
 import pytest
 
 from lastgood.flows.inventory import Inventory, take
@@ -17,48 +16,64 @@ from lastgood.flows.quarantine import follow
 from lastgood.rules import layout
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import Key
+from lastgood.stores.file import FileStore
 from lastgood.stores.s3 import S3Store
-from lastgood.stores.s3_client import CONFIG, prepared
+from tests.ceph.cluster import Ceph
+from tests.ceph.fixtures import MakeBucket
 from tests.factories import send_parts
 from tests.retention.world import PROJECT, World, opened
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 Make = Callable[[bool], World]
 
 
 @pytest.fixture
-def make(catalog_dsn: str, owner_dsn: str, tmp_path: Path, moto_s3: str) -> Iterator[Make]:
+def make(
+    catalog_dsn: str,
+    owner_dsn: str,
+    tmp_path: Path,
+    ceph_client: S3Client,
+    make_ceph_bucket: MakeBucket,
+) -> Iterator[Make]:
     """A function that makes a world over a new bucket, versioned or not."""
-    client = prepared(
-        boto3.client(
-            "s3",
-            endpoint_url=moto_s3,
-            region_name="us-east-1",
-            aws_access_key_id="testing",
-            aws_secret_access_key="testing",
-            config=CONFIG,
-        )
-    )
     worlds = []
 
     def world(versioned: bool) -> World:
-        bucket = f"reconcile-{uuid4().hex[:12]}"
-        client.create_bucket(Bucket=bucket)
-        if versioned:
-            client.put_bucket_versioning(
-                Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-            )
-        made = opened(catalog_dsn, owner_dsn, tmp_path, S3Store("bucket", client, bucket, "jobs"))
+        store = S3Store("bucket", ceph_client, make_ceph_bucket(versioned=versioned), "jobs")
+        made = opened(catalog_dsn, owner_dsn, tmp_path, store)
         worlds.append(made)
-        return made.__enter__()
+        entered = made.__enter__()
+        # Kept elsewhere, so that the bucket is the same before and after.
+        kept = tmp_path / "kept"
+        kept.mkdir(exist_ok=True)
+        entered.owner.execute(
+            "INSERT INTO lastgood.stores (store, kind, config, failure_domain, tier)"
+            " VALUES ('kept', 'file', '{}', 'rack-2', 'cold')"
+        )
+        entered.stores["kept"] = FileStore("kept", kept)
+        return entered
 
     yield world
     for made in worlds:
         made.__exit__(None, None, None)
-    client.close()
 
 
 def _take(world: World) -> Inventory:
-    return take(world.catalog, world.store, accounts_for=[PROJECT], projects=[PROJECT])
+    return take(
+        world.catalog,
+        world.store,
+        accounts_for=[PROJECT],
+        projects=[PROJECT],
+        place=world.stores["kept"],
+    )
+
+
+def _accounted(world: World, ceph: Ceph) -> int:
+    """What Ceph itself accounts to the bucket."""
+    assert isinstance(world.store, S3Store)
+    return ceph.bucket_bytes(world.store.bucket)
 
 
 def _line(taken: Inventory, line: Line) -> int:
@@ -67,22 +82,28 @@ def _line(taken: Inventory, line: Line) -> int:
 
 
 @pytest.mark.parametrize("versioned", [False, True])
-def test_a_bucket_that_agrees_is_explained_to_the_byte(make: Make, versioned: bool) -> None:
+def test_a_bucket_that_agrees_is_explained_to_the_byte(
+    make: Make, versioned: bool, ceph: Ceph
+) -> None:
     world = make(versioned)
     copies = [world.commit(sequence) for sequence in (1, 2, 3, 4)]
     world.mark()
     world.sweep()
     follow(world.catalog, world.stores, PROJECT)
 
+    accounted = _accounted(world, ceph)
     taken = _take(world)
 
     assert world.state(copies[0]) == "quarantined"
     assert not taken.differences
     assert _line(taken, Line.COMMITTED) == sum(one.stored_bytes for one in copies[2:])
     assert _line(taken, Line.QUARANTINED) == sum(one.stored_bytes for one in copies[:2])
+    assert taken.whole.equation.sum_bytes == accounted
 
 
-def test_overwritten_versions_are_noncurrent_and_an_overwritten_copy_is_seen(make: Make) -> None:
+def test_overwritten_versions_are_noncurrent_and_an_overwritten_copy_is_seen(
+    make: Make, ceph: Ceph
+) -> None:
     world = make(True)
     kept = world.commit(1, {"model.bin": b"m" * 100})
     key = layout.object_key(kept.prefix, "model.bin")
@@ -91,23 +112,40 @@ def test_overwritten_versions_are_noncurrent_and_an_overwritten_copy_is_seen(mak
     store._client.put_object(Bucket=store.bucket, Key=f"jobs/{key}", Body=b"other")
     store._client.put_object(Bucket=store.bucket, Key="jobs/loose", Body=b"1234567")
     store._client.put_object(Bucket=store.bucket, Key="jobs/loose", Body=b"123")
+    store._client.put_object(Bucket=store.bucket, Key="jobs/away", Body=b"12345678901")
+    store._client.delete_object(Bucket=store.bucket, Key="jobs/away")
+    stray = Key("checkpoints/vision/gpt/nothing")
+    send_parts(store, stray, store.create_upload(stray, 60), b"s" * 60)
 
+    accounted = _accounted(world, ceph)
     taken = _take(world)
 
     causes = {(place.project, place.cause) for place in taken.differences}
-    assert causes == {(PROJECT, Cause.SIZE_DIFFERS), (SHARED, Cause.UNTRACKED)}
+    assert causes == {
+        (PROJECT, Cause.SIZE_DIFFERS),
+        (PROJECT, Cause.UNKNOWN_UPLOAD),
+        (SHARED, Cause.UNTRACKED),
+    }
     assert _line(taken, Line.NONCURRENT) == 100 + 7
-    assert _line(taken, Line.UNEXPLAINED) == 5 + 3
+    assert _line(taken, Line.UNEXPLAINED) == 5 + 3 + 11 + 60
+    named = {name: (one.size_bytes, one.objects) for name, one in taken.causes.items()}
+    assert named["noncurrent-versions"] == (100 + 7, 2)
+    assert named["delete-markers"] == (0, 1)
+    assert named["pending-parts"] == named["unknown-upload"] == (60, 1)
+    assert named["untracked"] == (3 + 11, 2)
+    assert taken.whole.equation.sum_bytes == accounted
 
 
-def test_pending_uploads_of_a_bucket_count_with_their_attempt(make: Make) -> None:
+def test_pending_uploads_of_a_bucket_count_with_their_attempt(make: Make, ceph: Ceph) -> None:
     world = make(False)
     attempt = world.prepare(1, {"a": b"p" * 70})
     key = Key(layout.object_key(attempt.prefix, "a"))
     send_parts(world.store, key, world.store.create_upload(key, 70), b"p" * 70)
 
+    accounted = _accounted(world, ceph)
     taken = _take(world)
 
     assert _line(taken, Line.OPEN) == 70
     assert taken.uploads.size_bytes == 70
     assert not taken.differences
+    assert taken.whole.equation.sum_bytes == accounted
