@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
-from operator import attrgetter
-from typing import Any, Literal
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 from psycopg.types.json import Jsonb
 
@@ -43,8 +43,7 @@ class Mark(NewMark):
     recorded_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class MarkCandidate:
+class MarkCandidate(NamedTuple):
     """A copy that a mark found to be kept by nothing. `leaves` is the role that it leaves, or
     `none`."""
 
@@ -120,7 +119,7 @@ def add_candidates(tx: Transaction, mark: Mark, candidates: Iterable[MarkCandida
         """
     ) as rows:
         # In the order of the key: each row goes to the end of the index.
-        for each in sorted(candidates, key=attrgetter("copy_id")):
+        for each in sorted(candidates, key=itemgetter(0)):
             rows.write_row(
                 (
                     mark.mark_id,

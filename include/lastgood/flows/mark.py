@@ -166,14 +166,10 @@ def _decide(tx: Transaction, project: str, at: datetime, version: PolicyVersion)
 
 def _candidates(stage: StageHistory, decision: StageDecision) -> Iterator[MarkCandidate]:
     for position, leaving in decision.candidates.items():
+        checkpoint_id, reasons = stage.checkpoint_ids[position], (leaving.text,)
         for copy_id, stored_bytes in stage.copies[position]:
             yield MarkCandidate(
-                copy_id=copy_id,
-                stage_id=stage.stage_id,
-                checkpoint_id=stage.checkpoint_ids[position],
-                leaves=leaving.role_name,
-                reasons=(leaving.text,),
-                bytes=stored_bytes,
+                copy_id, stage.stage_id, checkpoint_id, leaving.role_name, reasons, stored_bytes
             )
 
 

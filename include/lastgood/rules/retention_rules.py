@@ -46,6 +46,10 @@ class ReceiptVerdict(StrEnum):
     INCONCLUSIVE = "inconclusive"  # no memory, no time, no machine: proves nothing
 
 
+# Looked up once: members of an enumeration are slow to name in what is asked a million times.
+_PASS, _FAIL = ReceiptVerdict.PASS, ReceiptVerdict.FAIL
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One checkpoint of a stage with its copy, as of the moment of the decision.
@@ -78,7 +82,7 @@ class Candidate:
 
     def __post_init__(self) -> None:
         exists = self.present or self.quarantined
-        sound = not self.failed and ReceiptVerdict.FAIL not in self.receipts.values()
+        sound = not self.failed and _FAIL not in self.receipts.values()
         put = object.__setattr__
         put(self, "position", (self.generation, self.sequence))
         put(self, "exists", exists)
@@ -94,7 +98,7 @@ class Candidate:
         """It is sound, and the latest verdict at this level or at a stronger one is a pass."""
         if self.sound:
             for reached in _AT_LEAST[level]:
-                if self.receipts.get(reached) is ReceiptVerdict.PASS:
+                if self.receipts.get(reached) is _PASS:
                     return True
         return False
 

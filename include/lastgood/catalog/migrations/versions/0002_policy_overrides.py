@@ -1,4 +1,4 @@
-"""Rules of a policy for some workloads only."""
+"""Policies with rules for some workloads only, and marks of a million checkpoints."""
 
 from lastgood.catalog.migrations import run_sql_beside
 
