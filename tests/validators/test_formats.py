@@ -302,6 +302,9 @@ def zip_bomb_with_an_impossible_size(root: Path) -> Manifest:
     np.savez_compressed(root / "arrays.npz", b=np.ones(4))
     content = bytearray((root / "arrays.npz").read_bytes())
     place = content.rindex(b"PK\x01\x02") + 24  # the unpacked size in the zip's directory
+    size = content[place : place + 4]
+    content[place : place + 4] = struct.pack("<I", 0xFFFF_FFF0)
+    place = content.index(size + bytes(4))  # and of the entry itself
     content[place : place + 4] = struct.pack("<I", 0xFFFF_FFF0)
     (root / "arrays.npz").write_bytes(content)
     return manifest_of(root)
@@ -309,12 +312,207 @@ def zip_bomb_with_an_impossible_size(root: Path) -> Manifest:
 
 @broken("arrays.npz", "b.npy", "shares bytes with another entry")
 def zip_whose_entries_overlap(root: Path) -> Manifest:
-    np.savez(root / "arrays.npz", a=np.ones(4), b=np.ones(4))
-    content = bytearray((root / "arrays.npz").read_bytes())
-    place = content.rindex(b"PK\x01\x02") + 42  # where the last entry says that it begins
-    content[place : place + 4] = struct.pack("<I", 0)
-    (root / "arrays.npz").write_bytes(content)
+    with zipfile.ZipFile(root / "arrays.npz", "w") as archive:
+        archive.writestr("b.npy", ONES)
+        entry = (root / "arrays.npz").read_bytes()  # not yet closed: the entry alone
+    with zipfile.ZipFile(root / "arrays.npz", "w") as archive:
+        archive.writestr("a.npy", b"begin" + entry + b"end")
+        archive.writestr("b.npy", ONES)
+    begins = (root / "arrays.npz").read_bytes().index(entry[:30])
+    _change_directory(root / "arrays.npz", 42, struct.pack("<I", begins))
     return manifest_of(root)
+
+
+def _change_directory(file: Path, field: int, value: bytes) -> None:
+    """Have the directory of a zip say something else of its last entry."""
+    content = bytearray(file.read_bytes())
+    place = content.rindex(b"PK\x01\x02") + field
+    content[place : place + len(value)] = value
+    file.write_bytes(content)
+
+
+@broken("model.pt", "archive/data/0", "the directory says 8 and 8")
+def zip_whose_directory_and_entry_have_two_sizes(root: Path) -> Manifest:
+    _torch_zip(root / "model.pt", pickle.dumps({}), data=bytes(16))
+    _change_directory(root / "model.pt", 20, struct.pack("<2I", 8, 8))
+    return manifest_of(root)
+
+
+@broken("model.pt", "archive/data/0", "beyond where the zip's directory begins")
+def zip_whose_entry_reaches_into_the_directory(root: Path) -> Manifest:
+    _torch_zip(root / "model.pt", pickle.dumps({}), data=bytes(16))
+    content = (root / "model.pt").read_bytes()
+    content = content.replace(struct.pack("<2I", 16, 16), struct.pack("<2I", 90, 90))
+    (root / "model.pt").write_bytes(content)
+    return manifest_of(root)
+
+
+@broken("model.pt", "archive/data/1", "the entry itself has the name archive/data/0")
+def zip_whose_directory_and_entry_have_two_names(root: Path) -> Manifest:
+    _torch_zip(root / "model.pt", pickle.dumps({}), data=bytes(16))
+    _change_directory(root / "model.pt", 46, b"archive/data/1")
+    return manifest_of(root)
+
+
+@broken("arrays.npz", "b.npy", "the directory says")
+def zip64_that_lies_of_its_size(root: Path) -> Manifest:
+    np.savez(root / "arrays.npz", b=np.ones(4))
+    _change_directory(root / "arrays.npz", 20, struct.pack("<2I", 152, 152))
+    return manifest_of(root)
+
+
+@broken(MODEL, "a", "is of more than 2^62 elements")
+def shape_whose_bytes_nobody_can_print(root: Path) -> Manifest:
+    huge = 10**4000
+    write_safetensors(root / MODEL, {"a": entry(0, 16, [huge, huge])}, ONES)
+    return manifest_of(root)
+
+
+@broken(MODEL, "a", "its values end at byte (a number of")
+def offset_that_nobody_can_print(root: Path) -> Manifest:
+    huge = 10**4200
+    header = {"a": entry(huge, huge, [0])}
+    write_safetensors(root / MODEL, header, b"")
+    return manifest_of(root)
+
+
+class _Rebuilt:
+    """Stands for a tensor in a pickle of torch.save."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_tensor, self.arguments
+
+
+def _rebuild_tensor(*_: Any) -> None:
+    """Is written by the name of PyTorch's own."""
+
+
+_rebuild_tensor.__module__ = "torch._utils"
+
+
+class _Stored:
+    """A storage that a pickle refers to."""
+
+
+class _Saving(pickle.Pickler):
+    def persistent_id(self, one: Any) -> Any:
+        return ("storage", FloatStorage, "0", "cpu", 4) if isinstance(one, _Stored) else None
+
+
+class FloatStorage:
+    """The kind of a storage, by PyTorch's name."""
+
+
+FloatStorage.__module__ = "torch"
+
+
+def _saved(root: Path, *arguments: Any) -> Manifest:
+    written = io.BytesIO()
+    module = types.ModuleType("torch._utils")
+    module._rebuild_tensor = _rebuild_tensor  # type: ignore[attr-defined]
+    before = {name: sys.modules.get(name) for name in ("torch", "torch._utils")}
+    torch = types.ModuleType("torch")
+    torch.FloatStorage = FloatStorage  # type: ignore[attr-defined]
+    sys.modules.update({"torch": torch, "torch._utils": module})
+    try:
+        _Saving(written).dump({"weight": _Rebuilt(*arguments)})
+    finally:
+        for name, one in before.items():
+            if one is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = one
+    _torch_zip(root / "model.pt", written.getvalue(), data=ONES)
+    return manifest_of(root)
+
+
+@broken("model.pt", "weight", "its shape is 4")
+def tensor_whose_shape_is_a_number(root: Path) -> Manifest:
+    return _saved(root, _Stored(), 0, 4, (1,))
+
+
+@broken("model.pt", "weight", "rebuilt from what no tensor is made of")
+def tensor_that_is_rebuilt_from_nothing(root: Path) -> Manifest:
+    return _saved(root, "not a storage", 0, (4,), (1,))
+
+
+@broken("model.pt", "weight", "(a number of")
+def tensor_of_more_elements_than_can_be_printed(root: Path) -> Manifest:
+    return _saved(root, _Stored(), 0, (2, 1 << 40_000), (1, 1))
+
+
+def _pickled(root: Path, content: bytes) -> Manifest:
+    with zipfile.ZipFile(root / "model.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", content)
+    return manifest_of(root)
+
+
+@broken("model.pt", None, "only 1 remain")
+def pickle_that_claims_bytes_beyond_memory(root: Path) -> Manifest:
+    return _pickled(root, b"\x80\x04\x8e" + struct.pack("<Q", 1 << 50) + b".")
+
+
+@broken("model.pt", None, "by LONG_BINPUT")
+def pickle_that_remembers_more_than_it_names(root: Path) -> Manifest:
+    return _pickled(root, b"\x80\x04Nr" + struct.pack("<I", 0xFFFF_FFF0) + b".")
+
+
+@broken("state.npy", "state.npy.inner.loss", "1 values are NaN or infinite")
+def nan_in_a_record_of_records(root: Path) -> Manifest:
+    inner = np.dtype([("step", "<i4"), ("loss", ">f8", (2,))])
+    records = np.zeros(3, dtype=[("name", "S5"), ("inner", inner)])
+    records["inner"]["loss"][1, 1] = np.nan
+    np.save(root / "state.npy", records)
+    return manifest_of(root)
+
+
+@broken("state.npy", "state.npy", "2 values are NaN or infinite")
+def nan_in_a_long_double(root: Path) -> Manifest:
+    np.save(root / "state.npy", np.array([1, np.nan, -np.inf, 3], dtype=np.longdouble))
+    return manifest_of(root)
+
+
+@broken("state.npy", "state.npy", "1 values are NaN or infinite")
+def nan_in_a_complex_long_double(root: Path) -> Manifest:
+    np.save(root / "state.npy", np.array([1, complex(0, np.inf)], dtype=np.clongdouble))
+    return manifest_of(root)
+
+
+@broken("state.npy", "state.npy", "1 values are NaN or infinite")
+def nan_in_a_half(root: Path) -> Manifest:
+    np.save(root / "state.npy", np.array([1, np.nan, 2], dtype=np.float16))
+    return manifest_of(root)
+
+
+def _one_of(dtype: str, pattern: bytes) -> Builder:
+    def build(root: Path) -> Manifest:
+        data = bytes(len(pattern) * 3) + pattern
+        header = {"a": entry(0, len(data), [4], dtype)}
+        write_safetensors(root / MODEL, header, data)
+        return manifest_of(root)
+
+    build.__name__ = f"not_finite_{dtype}_{pattern.hex()}"
+    return build
+
+
+for _dtype, _pattern in (
+    ("F16", b"\x00\x7c"),
+    ("F16", b"\x01\xfe"),
+    ("BF16", b"\x80\x7f"),
+    ("BF16", b"\xc0\xff"),
+    ("F8_E5M2", b"\x7c"),
+    ("F8_E5M2", b"\xff"),
+    ("F8_E4M3", b"\x7f"),
+    ("F8_E4M3", b"\xff"),
+    ("F8_E4M3FNUZ", b"\x80"),
+    ("F8_E5M2FNUZ", b"\x80"),
+    ("F8_E8M0", b"\xff"),
+    ("C64", struct.pack("<2f", 0, float("inf"))),
+):
+    broken(MODEL, "a", "1 values are NaN or infinite")(_one_of(_dtype, _pattern))
 
 
 @broken("model.pt", None, "not a whole zip file")
@@ -468,14 +666,38 @@ def test_a_name_without_end_neither_hides_a_problem_nor_fills_a_receipt(
 
 def test_a_probe_that_dies_is_told_with_the_file_that_it_was_at(root: Path, tmp_path: Path) -> None:
     (root / "sound.json").write_text("{}")
-    claims_too_much = b"\x80\x04\x8e" + struct.pack("<Q", 1 << 50) + b"."
-    with zipfile.ZipFile(root / "model.pt", "w") as archive:
-        archive.writestr("archive/data.pkl", claims_too_much)
+    _pickled(root, b"\x80\x04]" + b"N2" * 5_000_000 + b"0.")
 
-    found = look_at(root, manifest_of(root), tmp_path)
+    found = look_at(root, manifest_of(root), tmp_path, Limits(memory_bytes=32 << 20))
 
     assert found.verdict == "inconclusive"
     assert "model.pt" in found.reason
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([np.longdouble(text) for text in ("1e4932", "-1e-4940", "0", "1")]),
+        np.array([65504, -1], dtype=np.float16),
+        np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+    ],
+)
+def test_great_and_small_numbers_are_finite(root: Path, tmp_path: Path, values: Any) -> None:
+    np.save(root / "state.npy", values)
+
+    assert look_at(root, manifest_of(root), tmp_path).verdict == "pass"
+
+
+def test_a_quadruple_is_looked_at_as_one(root: Path, tmp_path: Path) -> None:
+    """What another platform calls a long double has the same name in a file."""
+    sound, infinite = bytes(8) + b"\xff" * 6 + b"\x00\x40", bytes(14) + b"\xff\x7f"
+    np.save(root / "state.npy", np.zeros(2, dtype=np.longdouble))
+    content = (root / "state.npy").read_bytes()[:-32]
+    (root / "state.npy").write_bytes(content + sound * 2)
+    assert look_at(root, manifest_of(root), tmp_path).verdict == "pass"
+    (tmp_path / "scratch").rename(tmp_path / "before")
+    (root / "state.npy").write_bytes(content + sound + infinite)
+    assert look_at(root, manifest_of(root), tmp_path).verdict == "fail"
 
 
 def test_chunks_that_overlap_do_not_make_up_a_tensor(

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from lastgood.validators.formats.base import Checkpoint, Problem, Tensor
+from lastgood.validators.formats.base import Checkpoint, Problem, Tensor, shown_numbers
 
 MANIFEST = "manifest"
 
@@ -62,5 +62,8 @@ def _differences(path: str, name: str, declared: Any, found: Tensor | None) -> I
         )
     if shape != list(found.shape):
         yield Problem(
-            path, name, f"the manifest declares shape {shape!s:.100}, the file has {found.shape}"
+            path,
+            name,
+            f"the manifest declares shape {shape!s:.100}, the file has"
+            f" {shown_numbers(found.shape)}",
         )

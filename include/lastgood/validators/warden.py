@@ -230,9 +230,18 @@ def _ended(how: int) -> dict[str, Any]:
         return {"ended": "exit", "code": os.WEXITSTATUS(how)}
     number = os.WTERMSIG(how)
     limits = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "disk"}
-    if number in limits:
-        return {"ended": limits[signal.Signals(number)]}
-    return {"ended": "signal", "signal": signal.Signals(number).name}
+    for one, limit in limits.items():
+        if number == one:
+            return {"ended": limit}
+    return {"ended": "signal", "signal": _signal_name(number)}
+
+
+def _signal_name(number: int) -> str:
+    """Of real-time signals only the first and the last have a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 
 def _be_program(request: dict[str, Any], told: Confinement, status: int, output: int) -> NoReturn:

@@ -53,6 +53,16 @@ def shown(text: str, limit: int = 500) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
 
 
+def shown_numbers(numbers: object) -> str:
+    """Numbers that a file chose, in words: Python refuses to print very long ones."""
+    if isinstance(numbers, list | tuple):
+        few = ", ".join(shown_numbers(one) for one in numbers[:16])
+        return f"[{few}, …]" if len(numbers) > 16 else f"[{few}]"
+    if isinstance(numbers, int) and numbers.bit_length() > 64:
+        return f"(a number of {numbers.bit_length()} bits)"
+    return str(numbers)[:40]
+
+
 class Broken(Exception):
     """A file is not what its format says, so that it cannot be read further."""
 

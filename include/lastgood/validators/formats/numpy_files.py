@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -11,8 +10,14 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.lib import format as npy
 
-from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor
-from lastgood.validators.formats.numbers import DTYPES, Dtype, Values
+from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor, shown_numbers
+from lastgood.validators.formats.numbers import (
+    DTYPES,
+    Dtype,
+    Leaf,
+    Values,
+    element_count,
+)
 from lastgood.validators.formats.zips import Entry, directory
 
 _DEFLATE_RATIO = 1032  # the most that deflate can reach
@@ -25,7 +30,7 @@ class NumpyFiles:
     """Each `.npy` and `.npz` file."""
 
     name = "numpy"
-    version = "1"
+    version = "2"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -75,14 +80,37 @@ def _check_array(
     kind, shape, header_bytes = _header(path, name, stream)
     if kind.hasobject:
         raise Broken(path, name, "it is an array of objects, a pickle that could run code")
-    array_bytes, held_bytes = math.prod(shape) * kind.itemsize, size_bytes - header_bytes
+    count = element_count(path, name, shape)
+    array_bytes, held_bytes = count * kind.itemsize, size_bytes - header_bytes
     if array_bytes != held_bytes:
-        problem = f"shape {shape} of {kind} is {array_bytes} bytes, there are {held_bytes}"
-        raise Broken(path, name, problem)
+        said = f"shape {shown_numbers(shape)} of {str(kind)[:100]}"
+        raise Broken(path, name, f"{said} is {array_bytes} bytes, there are {held_bytes}")
     dtype = _dtype(kind)
     checkpoint.found(path, name, Tensor(dtype.name, shape))
-    order = ">" if kind.byteorder == ">" else "<"
-    yield from Values(checkpoint).check(path, name, dtype, stream, array_bytes, order=order)
+    values = Values(checkpoint)
+    if kind.names is not None or kind.subdtype is not None:
+        leaves = list(_leaves(kind, "", 0))
+        yield from values.check_records(path, name, stream, count, kind.itemsize, leaves)
+    else:
+        order = _order(kind)
+        yield from values.check(path, name, dtype, stream, array_bytes, order=order)
+
+
+def _leaves(kind: np.dtype[Any], name: str, offset: int) -> Iterator[Leaf]:
+    """The numbers of a record, through records in it."""
+    if kind.names is not None:
+        for field in kind.names:
+            inner, place = kind.fields[field][:2]  # type: ignore[index]
+            yield from _leaves(inner, f"{name}.{field}" if name else field, offset + place)
+    elif kind.base.names is not None:
+        for number in range(kind.itemsize // max(1, kind.base.itemsize)):
+            yield from _leaves(kind.base, name, offset + number * kind.base.itemsize)
+    else:
+        yield Leaf(name, _dtype(kind.base), offset, kind.itemsize, _order(kind.base))
+
+
+def _order(kind: np.dtype[Any]) -> str:
+    return ">" if kind.byteorder == ">" else "<"
 
 
 def _header(path: str, name: str, stream: BinaryIO) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -118,5 +146,7 @@ class _Counted:
 def _dtype(kind: np.dtype[Any]) -> Dtype:
     if kind.kind == "b":
         return DTYPES["BOOL"]
+    if kind.names is not None:
+        return Dtype("RECORD", kind.itemsize * 8)
     known = DTYPES.get(f"{_KINDS.get(kind.kind, '?')}{kind.itemsize * 8}")
-    return known or Dtype(str(kind), kind.itemsize * 8)
+    return known or Dtype(str(kind)[:40], kind.itemsize * 8)

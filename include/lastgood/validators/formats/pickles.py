@@ -8,13 +8,15 @@ can then only be loaded by running what it says. A policy may name further globa
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from lastgood.validators.formats.base import Broken
+from lastgood.validators.formats.base import Broken, shown_numbers
 
 _NAMED = frozenset(
     {
@@ -139,13 +141,51 @@ def load(
 ) -> Any:
     """Read one pickle from where the stream stands. Raises Broken for what is no pickle and for
     globals that are not harmless."""
+    begin = stream.tell()
     try:
         return _Unpickler(path, stream, persistent, more).load()
-    except (Broken, OSError, MemoryError):
+    except (Broken, OSError):
+        raise
+    except MemoryError:
+        stream.seek(begin)
+        _require_honest(path, stream)
         raise
     except Exception as error:  # a hostile pickle has many ways to fail
         reason = f"{type(error).__name__}: {error}"[:200]
         raise Broken(path, None, f"its pickle does not load: {reason}") from None
+
+
+def _require_honest(path: str, stream: BinaryIO) -> None:
+    """Raises Broken for a pickle that claims what it cannot have: longer texts than bytes are left,
+    or more things to remember than it can name."""
+    begin = stream.tell()
+    left = stream.seek(0, io.SEEK_END) - begin
+    stream.seek(begin)
+    try:
+        for opcode, value, place in pickletools.genops(_Clipped(stream, begin + left)):
+            claimed = opcode.name in _CLAIMS and isinstance(value, int) and value > left
+            if claimed:
+                problem = f"its pickle claims {shown_numbers(value)} by {opcode.name}"
+                raise Broken(path, None, f"{problem} at {place}; it has {left} bytes")
+    except ValueError as error:
+        raise Broken(path, None, f"its pickle is not whole: {error!s:.200}") from None
+
+
+_CLAIMS = ("FRAME", "PUT", "BINPUT", "LONG_BINPUT")
+
+
+class _Clipped:
+    """Reads no more than there is: a read of a claimed size would take that much memory first."""
+
+    def __init__(self, stream: BinaryIO, end: int) -> None:
+        self._stream, self._end = stream, end
+        self.tell = stream.tell
+
+    def read(self, size: int) -> bytes:
+        return self._stream.read(max(0, min(size, self._end - self._stream.tell())))
+
+    def readline(self) -> bytes:
+        return self._stream.readline(1 << 16)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor
-from lastgood.validators.formats.numbers import DTYPES, Dtype, Values, fill, tensor_bytes
+from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor, shown_numbers
+from lastgood.validators.formats.numbers import (
+    DTYPES,
+    Dtype,
+    Values,
+    fill,
+    tensor_bytes,
+)
 
 HEADER_LIMIT_BYTES = 100_000_000  # the library's own limit
 _STEP = "step"
@@ -31,7 +37,7 @@ class Safetensors:
     """Each `.safetensors` file by itself."""
 
     name = "safetensors"
-    version = "1"
+    version = "2"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -103,14 +109,16 @@ def _entry(path: str, name: str, value: Any) -> _Entry:
         if not isinstance(numbers, list) or any(type(n) is not int or n < 0 for n in numbers):
             raise Broken(path, name, "shape and data_offsets are lists of whole numbers")
     if len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise Broken(path, name, f"data_offsets {offsets[:4]} are not a begin and an end")
-    expected = tensor_bytes(dtype, shape)
+        raise Broken(
+            path, name, f"data_offsets {shown_numbers(offsets)} are not a begin and an end"
+        )
+    expected = tensor_bytes(path, name, dtype, shape)
     if expected != offsets[1] - offsets[0]:
         raise Broken(
             path,
             name,
-            f"shape {shape} of {dtype.name} is {expected} bytes, its offsets span"
-            f" {offsets[1] - offsets[0]}",
+            f"shape {shown_numbers(shape)} of {dtype.name} is {expected} bytes, its offsets span"
+            f" {shown_numbers(offsets[1] - offsets[0])}",
         )
     return _Entry(name, dtype, tuple(shape), *offsets)
 
@@ -123,13 +131,16 @@ def _require_cover(path: str, entries: Sequence[_Entry], data_bytes: int) -> Non
             raise Broken(
                 path,
                 entry.name,
-                f"its values end at byte {entry.end}, the file's data at {data_bytes}",
+                f"its values end at byte {shown_numbers(entry.end)}, the file's data at"
+                f" {data_bytes}",
             )
         if entry.begin < reached:
             raise Broken(path, entry.name, f"its values overlap those of {before}")
         if entry.begin > reached:
             raise Broken(
-                path, entry.name, f"{entry.begin - reached} bytes before it belong to no tensor"
+                path,
+                entry.name,
+                f"{shown_numbers(entry.begin - reached)} bytes before it belong to no tensor",
             )
         reached, before = entry.end, entry.name
     if reached != data_bytes:

@@ -6,14 +6,14 @@ are what `torch.save` wrote. The metadata is a pickle and read as one that could
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import basename, dirname, join
 from typing import Any
 
 from lastgood.validators.formats import pickles
-from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor
+from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor, shown_numbers
+from lastgood.validators.formats.numbers import element_count
 from lastgood.validators.formats.pickles import Inert
 from lastgood.validators.formats.torch_files import TORCH_DTYPES, check_saved
 
@@ -45,7 +45,7 @@ class TorchDistributed:
     """Each folder with a `.metadata`, and with it its `.distcp` files."""
 
     name = "torch-distributed"
-    version = "2"
+    version = "3"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -86,16 +86,28 @@ def _declared(path: str, root: Any) -> Iterator[tuple[str, _Declared]]:
             continue  # bytes, not a tensor
         dtype = _dtype_name(one.field("properties"))
         tensor = _Declared(TORCH_DTYPES.get(dtype or ""), shape)
-        for chunk in one.field("chunks") or ():
+        for chunk in _listed(path, name, one.field("chunks")):
             offset, size = _numbers(chunk.field("offsets")), _numbers(chunk.field("sizes"))
             if offset is None or size is None or not len(offset) == len(size) == len(shape):
                 raise Broken(path, name, "a chunk has no offsets and sizes")
             if any(o + s > whole for o, s, whole in zip(offset, size, shape, strict=True)):
-                raise Broken(path, name, f"chunk {list(offset)} reaches beyond shape {list(shape)}")
+                raise Broken(
+                    path,
+                    name,
+                    f"chunk {shown_numbers(offset)} reaches beyond shape {shown_numbers(shape)}",
+                )
             if offset in tensor.chunks:
-                raise Broken(path, name, f"chunk {list(offset)} is there twice")
+                raise Broken(path, name, f"chunk {shown_numbers(offset)} is there twice")
             tensor.chunks[offset] = size
         yield name, tensor
+
+
+def _listed(path: str, name: str, chunks: Any) -> Sequence[Inert]:
+    if chunks is None:
+        return ()
+    if not isinstance(chunks, list | tuple) or not all(isinstance(one, Inert) for one in chunks):
+        raise Broken(path, name, "its chunks are no list of chunks")
+    return chunks
 
 
 def _dtype_name(properties: Any) -> str | None:
@@ -145,22 +157,21 @@ def _uncovered(
     """Tensors whose chunks do not make up the whole, or lie nowhere."""
     placed = {(one.tensor, one.offset) for one in slices}
     for name, tensor in declared.items():
-        covered = sum(math.prod(size) for size in tensor.chunks.values())
-        if covered != math.prod(tensor.shape):
-            yield Problem(
-                path, name, f"its chunks have {covered} of {math.prod(tensor.shape)} elements"
-            )
+        whole = element_count(path, name, tensor.shape)
+        covered = sum(element_count(path, name, size) for size in tensor.chunks.values())
+        if covered != whole:
+            yield Problem(path, name, f"its chunks have {covered} of {whole} elements")
         overlapping = _overlapping(tensor.chunks)
         if overlapping is not None:
-            yield Problem(path, name, f"chunk {list(overlapping)} overlaps another one")
+            yield Problem(path, name, f"chunk {shown_numbers(overlapping)} overlaps another one")
         for offset in tensor.chunks:
             if (name, offset) not in placed and (name, None) not in placed:
-                yield Problem(path, name, f"chunk {list(offset)} is in no file")
+                yield Problem(path, name, f"chunk {shown_numbers(offset)} is in no file")
 
 
 def _overlapping(chunks: Mapping[tuple[int, ...], tuple[int, ...]]) -> tuple[int, ...] | None:
     """A chunk that has elements of another one: their number alone does not make up a tensor."""
-    filled = sorted((offset, size) for offset, size in chunks.items() if math.prod(size))
+    filled = sorted((offset, size) for offset, size in chunks.items() if 0 not in size)
     for place, (offset, size) in enumerate(filled):
         for other, other_size in filled[place + 1 :]:
             if other and other[0] >= offset[0] + size[0]:
@@ -198,7 +209,9 @@ def _check_shard(
             reached = one.start + one.size_bytes
             if reached > file_bytes:
                 raise Broken(
-                    shard, one.tensor, f"it ends at byte {reached}, the file at {file_bytes}"
+                    shard,
+                    one.tensor,
+                    f"it ends at byte {shown_numbers(reached)}, the file at {file_bytes}",
                 )
             yield from _check_slice(checkpoint, file, one, declared.get(one.tensor))
 
@@ -215,13 +228,13 @@ def _check_slice(
         )
         return
     offset = one.offset if one.offset is not None else next(iter(declared.chunks), ())
-    name = one.tensor if not any(offset) else f"{one.tensor}{list(offset)}"
+    name = one.tensor if not any(offset) else f"{one.tensor}{shown_numbers(offset)}"
     yield from check_saved(checkpoint, one.path, file, one.start, one.size_bytes, within=name)
     held = checkpoint.tensors.get(one.path, {}).get(name)
     size = declared.chunks.get(offset)
     if held is None or size is None:
         yield Problem(one.path, name, "the metadata and the file name different chunks")
     elif held != Tensor(declared.dtype or held.dtype, size):
-        expected = f"{declared.dtype} {list(size)}"
-        found = f"{held.dtype} {list(held.shape)}"
+        expected = f"{declared.dtype} {shown_numbers(size)}"
+        found = f"{held.dtype} {shown_numbers(held.shape)}"
         yield Problem(one.path, name, f"the metadata says {expected}, the file has {found}")

@@ -7,14 +7,19 @@ the largest tensor costs no more memory than the smallest. Nothing in the pickle
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from lastgood.validators.formats import pickles
-from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor
-from lastgood.validators.formats.numbers import DTYPES, Dtype, Values, fill
+from lastgood.validators.formats.base import Broken, Checkpoint, Problem, Tensor, shown_numbers
+from lastgood.validators.formats.numbers import (
+    DTYPES,
+    Dtype,
+    Values,
+    element_count,
+    fill,
+)
 from lastgood.validators.formats.pickles import Inert
 from lastgood.validators.formats.zips import directory, window
 
@@ -27,7 +32,8 @@ TORCH_DTYPES = {
     "float64": "F64", "double": "F64", "float32": "F32", "float": "F32", "float16": "F16",
     "half": "F16", "bfloat16": "BF16", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
     "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "float8_e8m0fnu": "F8_E8M0", "complex64": "C64", "complex128": "C128",
+    "float8_e8m0fnu": "F8_E8M0", "float4_e2m1fn_x2": "F4_X2",
+    "complex32": "C32", "complex64": "C64", "complex128": "C128",
     "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
     "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "bool": "BOOL",
 }  # fmt: skip
@@ -36,6 +42,7 @@ _STORAGES = {
     "LongStorage": "I64", "IntStorage": "I32", "ShortStorage": "I16", "CharStorage": "I8",
     "ByteStorage": "U8", "BoolStorage": "BOOL", "UntypedStorage": "U8",
     "ComplexFloatStorage": "C64", "ComplexDoubleStorage": "C128",
+    "QInt8Storage": "I8", "QUInt8Storage": "U8", "QInt32Storage": "I32", "QUInt4x2Storage": "U8",
 }  # fmt: skip
 
 
@@ -60,7 +67,7 @@ class TorchFiles:
     """Each `.pt` and `.pth`, and each `.bin` and `.ckpt` that begins like a file of torch.save."""
 
     name = "torch"
-    version = "1"
+    version = "2"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -196,17 +203,17 @@ def _check_tensors(
     unread = set(places)
     read: set[int] = set()  # tensors by identity: one may have several names
     for found in pickles.walk(root):
-        tensor = _tensor(found.value)
+        name = ".".join(part for part in (within, found.name) if part) or "(the whole file)"
+        tensor = _tensor(path, name, found.value)
         if tensor is None:
             continue
         storage, offset, shape, stride, dtype = tensor
-        name = ".".join(part for part in (within, found.name) if part) or "(the whole file)"
         if dtype is None:
             raise Broken(path, name, "its element type is unknown")
         if storage.key not in places:
             raise Broken(path, name, f"its storage {storage.key!s:.40} is not in the file")
         if type(offset) is not int or offset < 0:
-            raise Broken(path, name, f"its storage offset is {offset!s:.40}")
+            raise Broken(path, name, f"its storage offset is {shown_numbers(offset)}")
         span = _span(path, name, shape, stride)
         item = dtype.bits // 8
         place = places[storage.key]
@@ -214,7 +221,8 @@ def _check_tensors(
             raise Broken(
                 path,
                 name,
-                f"it ends at byte {(offset + span) * item} of a storage of {place.size_bytes}",
+                f"it ends at byte {shown_numbers((offset + span) * item)} of a storage of"
+                f" {place.size_bytes}",
             )
         checkpoint.found(path, name, Tensor(dtype.name, shape))
         if id(found.value) in read:
@@ -229,29 +237,33 @@ def _check_tensors(
 
 
 def _tensor(
-    value: Any,
+    path: str, tensor: str, value: Any
 ) -> tuple[Storage, int, tuple[int, ...], tuple[int, ...], Dtype | None] | None:
-    """The parts of a rebuilt tensor, from the arguments that its pickle gives."""
+    """The parts of a rebuilt tensor, from the arguments that its pickle gives; None for what is no
+    tensor. Raises Broken for arguments from which PyTorch could not build one."""
     name = getattr(value, "global_name", "")
     if not isinstance(value, Inert) or not name.startswith("torch._utils._rebuild_tensor"):
         return None
     match value.arguments:
         case (Storage() as storage, int(offset), shape, tuple() as stride, *rest):
-            numbers = shape.arguments[0] if isinstance(shape, Inert) else shape
+            numbers = next(iter(shape.arguments), ()) if isinstance(shape, Inert) else shape
+            if not isinstance(numbers, tuple | list):
+                raise Broken(path, tensor, f"its shape is {shown_numbers(numbers)}")
             dtype = storage.dtype
             if name.endswith("_v3"):  # its storage is untyped, and the type comes last but one
                 named = [getattr(one, "global_name", "") for one in rest]
                 torch_name = next((n for n in named if n.startswith("torch.")), "")
                 dtype = DTYPES.get(TORCH_DTYPES.get(torch_name.removeprefix("torch."), ""))
-            return storage, offset, numbers, stride, dtype
-    return None
+            return storage, offset, tuple(numbers), stride, dtype
+    raise Broken(path, tensor, "it is rebuilt from what no tensor is made of")
 
 
 def _span(path: str, name: str, shape: Sequence[int], stride: Sequence[int]) -> int:
     """How many elements of the storage lie between the tensor's first and last, inclusive."""
     numbers = [*shape, *stride]
     if len(shape) != len(stride) or any(type(n) is not int or n < 0 for n in numbers):
-        raise Broken(path, name, f"shape {shape} and stride {stride} are not those of a tensor")
-    if math.prod(shape) == 0:
+        said = f"shape {shown_numbers(shape)} and stride {shown_numbers(stride)}"
+        raise Broken(path, name, f"{said} are not those of a tensor")
+    if element_count(path, name, shape) == 0:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))

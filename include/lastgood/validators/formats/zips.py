@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from lastgood.validators.formats.base import Broken
+from lastgood.validators.formats.base import Broken, shown
 from lastgood.validators.formats.numbers import fill
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _ENTRIES_LIMIT = 1_000_000
+_SIZES_FOLLOW, _IS_UTF8 = 1 << 3, 1 << 11
+_ZIP64, _IN_EXTRA = 1, 0xFFFF_FFFF
 
 
 class Window(io.RawIOBase):
@@ -36,6 +39,11 @@ class Window(io.RawIOBase):
         base = (0, self._position, self._size_bytes)[whence]
         self._position = max(0, base + offset)
         return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """No more than there is, whatever is asked for: the memory would be taken first."""
+        left = max(0, self._size_bytes - self._position)
+        return super().read(left if size < 0 else min(size, left)) or b""
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         size = max(0, min(len(buffer), self._size_bytes - self._position))
@@ -71,12 +79,13 @@ def directory(path: str, file: BinaryIO, size_bytes: int) -> list[Entry]:
     try:
         with zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
+            listed_at = archive.start_dir
     except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError, OverflowError) as e:
         raise Broken(path, None, f"it is not a whole zip file: {e}") from None
     if len(infos) > _ENTRIES_LIMIT:
         raise Broken(path, None, f"{len(infos)} entries in a zip; {_ENTRIES_LIMIT} is the limit")
     entries = sorted((_entry(path, file, info) for info in infos), key=lambda e: (e.start, e.name))
-    _require_apart(path, entries, size_bytes)
+    _require_apart(path, entries, min(size_bytes, listed_at))
     return entries
 
 
@@ -89,8 +98,44 @@ def _entry(path: str, file: BinaryIO, info: zipfile.ZipInfo) -> Entry:
     fields = _LOCAL_HEADER.unpack(header)
     if fields[0] != b"PK\x03\x04":
         raise Broken(path, info.filename, "the zip's directory points to no entry")
-    start = info.header_offset + _LOCAL_HEADER.size + fields[9] + fields[10]
+    names = bytearray(fields[9] + fields[10])
+    fill(file, memoryview(names), path, info.filename)
+    _require_the_same(path, info, fields, bytes(names[: fields[9]]), bytes(names[fields[9] :]))
+    start = info.header_offset + _LOCAL_HEADER.size + len(names)
     return Entry(info.filename, start, info.compress_size, info.file_size, info.compress_type)
+
+
+def _require_the_same(
+    path: str, info: zipfile.ZipInfo, fields: tuple[Any, ...], name: bytes, extra: bytes
+) -> None:
+    """What an entry says of itself is what the directory says of it: a reader may believe either.
+    Sizes that follow the data (flag 3) are nought here."""
+    _, _, flags, method, _, _, _, packed, size, *_ = fields
+    told = name.decode("utf-8" if flags & _IS_UTF8 else "cp437", errors="replace")
+    if told.partition("\0")[0].replace(os.sep, "/") != info.filename:
+        raise Broken(path, info.filename, f"the entry itself has the name {shown(told, 100)}")
+    if method != info.compress_type:
+        raise Broken(path, info.filename, f"the entry itself is packed by method {method}")
+    wide = _wide_sizes(extra)
+    if size == _IN_EXTRA:
+        size, wide = (wide[0], wide[1:]) if wide else (size, wide)
+    if packed == _IN_EXTRA:
+        packed = wide[0] if wide else packed
+    if not flags & _SIZES_FOLLOW and (packed, size) != (info.compress_size, info.file_size):
+        said = f"the entry itself has {packed} bytes that unpack to {size}"
+        directory = f"the directory says {info.compress_size} and {info.file_size}"
+        raise Broken(path, info.filename, f"{said}, {directory}")
+
+
+def _wide_sizes(extra: bytes) -> tuple[int, ...]:
+    """The sizes of zip64 in an entry's extra field: unpacked first."""
+    while len(extra) >= 4:
+        kind, length = struct.unpack_from("<2H", extra)
+        if kind == _ZIP64:
+            held = extra[4 : 4 + length]
+            return struct.unpack_from(f"<{len(held) // 8}Q", held)
+        extra = extra[4 + length :]
+    return ()
 
 
 def _require_apart(path: str, entries: Sequence[Entry], size_bytes: int) -> None:
@@ -100,7 +145,7 @@ def _require_apart(path: str, entries: Sequence[Entry], size_bytes: int) -> None
             raise Broken(path, entry.name, "it shares bytes with another entry of the zip")
         reached = entry.start + entry.packed_bytes
         if reached > size_bytes:
-            raise Broken(path, entry.name, "it ends beyond the end of the file")
+            raise Broken(path, entry.name, "it ends beyond where the zip's directory begins")
         if entry.stored and entry.packed_bytes != entry.size_bytes:
             raise Broken(path, entry.name, "it is stored as it is, but has two sizes")
     names = [entry.name for entry in entries]
