@@ -92,13 +92,22 @@ class OperatorPods:
         from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
         from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 
-        look_seconds = self._look_seconds
+        look_seconds, startup = self._look_seconds, plan.pod.startup
 
         class EndedByItsPhase(KubernetesPodOperator):
-            """The operator itself waits for its container, which never runs if the first fails."""
+            """The operator itself waits for a start, which a long fetching is not, and then for its
+            container, which never runs if the first one fails."""
+
+            def await_pod_start(self, pod: Any) -> None:
+                """Nothing: the start is a part of what is waited for."""
 
             def await_pod_completion(self, pod: Any) -> None:
-                while self.pod_manager.read_pod(pod).status.phase not in _ENDED:
+                moved = time.monotonic()
+                while (found := self.pod_manager.read_pod(pod)).status.phase not in _ENDED:
+                    if _moves(found):
+                        moved = time.monotonic()
+                    elif time.monotonic() - moved > startup.total_seconds():
+                        raise TimeoutError(f"it waited for more than {startup}")
                     time.sleep(look_seconds)
 
         pod = plan.pod
@@ -116,10 +125,6 @@ class OperatorPods:
             log_pod_spec_on_failure=False,  # the token of the lease stands there
             on_finish_action="keep_pod",  # it is looked at once more, and then deleted here
             termination_grace_period=_DELETE_GRACE_SECONDS,
-            startup_timeout_seconds=_seconds(plan.startup),
-            schedule_timeout_seconds=_seconds(pod.startup),
-            startup_check_interval_seconds=self._look_seconds,  # type: ignore[arg-type]
-            base_container_status_polling_interval=self._look_seconds,
             callbacks=seen,  # type: ignore[arg-type]
             deferrable=False,
             **connection,
@@ -174,8 +179,10 @@ class _Seen:
         raise AttributeError(name)
 
 
-def _seconds(duration: timedelta) -> int:
-    return max(1, int(duration.total_seconds()))
+def _moves(pod: Any) -> bool:
+    """Whether one of its containers runs."""
+    statuses = [*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ())]
+    return any(one.state is not None and one.state.running is not None for one in statuses)
 
 
 def _nothing(**_: Any) -> None:

@@ -33,14 +33,12 @@ _FETCH_MEMORY_BYTES, _DISK_SLACK_BYTES = 512 << 20, 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """A pod to be run: where, what, how long it may take to come to its command once a node has it,
-    and how long altogether."""
+    """A pod to be run: where, what, and for how long at most from its start."""
 
     pod: Pod
     name: str
     labels: Mapping[str, str]
     document: Mapping[str, Any]
-    startup: timedelta
     deadline: timedelta
 
 
@@ -54,8 +52,7 @@ def pod_plan(
 ) -> PodPlan:
     """The pod that runs a contract's command, its places filled, over a leased copy."""
     fetching = FETCHING + timedelta(seconds=copy.total_bytes / _SLOWEST_BYTES_PER_SECOND)
-    startup = pod.startup + fetching
-    deadline = startup + contract.timeout
+    deadline = pod.startup + fetching + contract.timeout
     drill = hashlib.sha256(f"{copy.manifest}/{copy.store}/{copy.prefix}".encode()).hexdigest()
     labels = {DRILL: drill[:40], "lastgood-lease": str(lent.lease_id)}
     spec = {
@@ -73,7 +70,7 @@ def pod_plan(
     name = f"lastgood-{contract.name}"[:40].rstrip("-._").replace("_", "-").lower()
     metadata = {"name": name, "labels": labels}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return PodPlan(pod, name, labels, document, startup, deadline)
+    return PodPlan(pod, name, labels, document, deadline)
 
 
 def literal(word: str) -> str:
