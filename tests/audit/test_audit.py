@@ -100,7 +100,7 @@ TAMPERINGS = {
         ],
     ),
     "a certificate's body": (
-        "UPDATE certificates SET body = jsonb_set(body, '{keys,gone_bytes}', '1') WHERE number = 1",
+        "UPDATE certificates SET body = jsonb_set(body, '{keys,answers}', '1') WHERE number = 1",
         [
             ("certificate", "certificate 1", "its content has digest"),
             ("certificate", "certificate 1", "what the store answered"),

@@ -206,7 +206,7 @@ def _set(*path: str, to: object) -> Callable[[dict[str, Any]], None]:
 
 TAMPERINGS: dict[str, tuple[Callable[[Records], None], str, str]] = {
     "a byte of a certificate": (
-        _change("certificate", 1, _set("body", "keys", "gone_bytes", to=7)),
+        _change("certificate", 1, _set("body", "keys", "answers", to=7)),
         "certificate 2",
         "its content has digest",
     ),

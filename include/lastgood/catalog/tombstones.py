@@ -249,14 +249,28 @@ def outcomes(tx: Transaction, tombstone: Tombstone) -> Outcomes:
         SELECT count(*) FILTER (WHERE outcome = 'gone') AS gone,
                count(*) FILTER (WHERE outcome = 'absent') AS absent,
                count(*) FILTER (WHERE outcome = 'refused') AS refused,
-               coalesce((SELECT sum(size_bytes) FROM tombstone_keys
-                          WHERE tombstone_id = %s AND outcome = 'gone'), 0)::bigint AS freed_bytes
+               coalesce(sum(size_bytes) FILTER (WHERE outcome = 'gone'), 0)::bigint AS freed_bytes
           FROM newest
         """,
-        (tombstone.tombstone_id, tombstone.tombstone_id),
+        (tombstone.tombstone_id,),
     ).fetchone()
     assert row is not None
     return Outcomes(**row)
+
+
+def newest_outcomes(
+    tx: Transaction, tombstone: Tombstone
+) -> dict[tuple[str, str | None], OutcomeName]:
+    """The newest outcome of each key and version."""
+    rows = tx.execute(
+        """
+        SELECT DISTINCT ON (key, version_id) key, version_id, outcome
+          FROM tombstone_keys WHERE tombstone_id = %s
+         ORDER BY key, version_id, number DESC
+        """,
+        (tombstone.tombstone_id,),
+    )
+    return {(row["key"], row["version_id"]): row["outcome"] for row in rows}
 
 
 def broken_links(chain: Sequence[Tombstone]) -> list[int]:

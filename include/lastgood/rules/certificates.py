@@ -31,7 +31,6 @@ class KeyDigest:
     def __init__(self) -> None:
         self._sha256 = hashlib.sha256()
         self.answers = 0
-        self.gone_bytes = 0
         self.refused: set[tuple[str, str | None]] = set()
 
     def add(self, answer: Mapping[str, Any]) -> None:
@@ -43,15 +42,9 @@ class KeyDigest:
             self.refused.add(key)
         else:
             self.refused.discard(key)
-        if answer["outcome"] == "gone":
-            self.gone_bytes += answer["size_bytes"]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "answers": self.answers,
-            "gone_bytes": self.gone_bytes,
-            "digest": self._sha256.hexdigest(),
-        }
+        return {"answers": self.answers, "digest": self._sha256.hexdigest()}
 
     @classmethod
     def of(cls, answers: Iterable[Mapping[str, Any]]) -> KeyDigest:
