@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+import obstore
 import pytest
 from botocore.awsrequest import AWSResponse
 
@@ -16,6 +17,7 @@ from lastgood.rules.layout import CONTROL_PREFIX
 from lastgood.stores.base import EVERYTHING, Key, Prefix, StoreError
 from lastgood.stores.begun import begun_uploads
 from lastgood.stores.s3 import S3Store
+from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import MakeBucket
 from tests.retention.world import World
 from tests.uploads.conftest import PREFIX
@@ -24,40 +26,52 @@ from tests.uploads.writers import ABORT_AFTER, OBJECTS, begin, clean, inventory
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-KEYS = [f"{PREFIX}/checkpoints/vision/part {number:04d}+%41.bin" for number in range(2_500)]
+NUMBERS = range(2_500)
+OBJECTS_LISTED = [f"checkpoints/vision/object-{number:04d}.bin" for number in NUMBERS]
+UPLOADS_LISTED = [f"checkpoints/vision/part {number:04d}+%41.bin" for number in NUMBERS]
 
 
 @pytest.fixture(scope="module")
-def large(ceph_client: S3Client, make_ceph_bucket: MakeBucket) -> S3Store:
+def large(ceph: Ceph, ceph_client: S3Client, make_ceph_bucket: MakeBucket) -> S3Store:
     """2,500 keys, 2,500 pending uploads and one of 1,001 parts in a bucket of a real server."""
     bucket = make_ceph_bucket()
+    quick = obstore.store.S3Store(
+        bucket,
+        prefix="large",
+        endpoint=ceph.endpoint,
+        access_key_id=ceph.access_key,
+        secret_access_key=ceph.secret_key,
+        region="us-east-1",
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+    )
+    one = ceph_client.create_multipart_upload(Bucket=bucket, Key=f"large/{UPLOADS_LISTED[0]}")
+    where: dict[str, Any] = {
+        "Bucket": bucket,
+        "Key": f"large/{UPLOADS_LISTED[0]}",
+        "UploadId": one["UploadId"],
+    }
     with ThreadPoolExecutor(16) as threads:
-        done = [
-            threads.submit(ceph_client.put_object, Bucket=bucket, Key=key, Body=b"x")
-            for key in KEYS
-        ]
+        done = [threads.submit(quick.put, key, b"x") for key in OBJECTS_LISTED]
         done += [
             threads.submit(ceph_client.create_multipart_upload, Bucket=bucket, Key=key)
-            for key in [*KEYS[1:], f"{PREFIX}-else/strange.bin"]
+            for key in [*(f"large/{key}" for key in UPLOADS_LISTED[1:]), "larger/strange.bin"]
         ]
-        one = ceph_client.create_multipart_upload(Bucket=bucket, Key=KEYS[0])["UploadId"]
-        where: dict[str, Any] = {"Bucket": bucket, "Key": KEYS[0], "UploadId": one}
         done += [
             threads.submit(ceph_client.upload_part, **where, PartNumber=number, Body=b"y" * 3)
             for number in range(1, 1_002)
         ]
         for each in done:
             each.result()
-    return S3Store("cloud", ceph_client, bucket, PREFIX)
+    return S3Store("cloud", ceph_client, bucket, "large")
 
 
 def test_2500_keys_2500_uploads_and_1001_parts_are_all_there(large: S3Store) -> None:
-    ours = [key.removeprefix(f"{PREFIX}/") for key in KEYS]
     listing = large.list(EVERYTHING)
-    assert [one.key for one in listing] == ours
+    assert [one.key for one in listing] == OBJECTS_LISTED
     assert listing.complete
     begun = begun_uploads(large, EVERYTHING)
-    assert [one.key for one in begun] == ours
+    assert [one.key for one in begun] == UPLOADS_LISTED
     parts = large.parts(begun[0].key, begun[0].upload_id)
     assert [part.number for part in parts] == list(range(1, 1_002))
     assert sum(part.size_bytes for part in parts) == 3_003

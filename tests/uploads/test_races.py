@@ -145,7 +145,7 @@ def test_of_an_abort_and_a_completion_at_once_one_wins_whole(
     world: World = request.getfixturevalue(where)
     world.promote({"uploads": {"abort_after": "1h", "margin_over_p99": 1}})
     # In stages of their own; the youngest commits first, so that none makes the others too young.
-    rounds = [begin(world, stage=f"stage-{number}").send() for number in range(6)]
+    rounds = [begin(world, stage=f"stage-{number}").send() for number in range(4)]
     world.advance(ABORT_AFTER)
     gate = threading.Barrier(2)
 
