@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
 from lastgood.errors import LastgoodError
+from lastgood.stores import s3_pages
 from lastgood.stores.s3_client import translated
 
 if TYPE_CHECKING:
@@ -106,12 +107,9 @@ def find_report(client: S3Client, store: str, address: str) -> Report:
 def _newest(client: S3Client, store: str, bucket: str, folder: str, address: str) -> str:
     with translated(store, folder, "list the reports"):
         found = [
-            one["Key"]
-            for page in client.get_paginator("list_objects_v2").paginate(
-                Bucket=bucket, Prefix=folder
-            )
-            for one in page.get("Contents", ())
-            if one["Key"].endswith(f"/{MANIFEST}") and "/hive/" not in one["Key"]
+            one.key
+            for one in s3_pages.current(client, bucket, folder)
+            if one.key.endswith(f"/{MANIFEST}") and "/hive/" not in one.key
         ]
     if not found:
         raise InventoryReportRefused(report=address, reason="there is no report below it")
