@@ -129,7 +129,7 @@ class Forbidden(LastgoodError):
 
 
 class NotFound(LastgoodError):
-    """There is no {what} {name!r} in this project."""
+    """There is no {what} {name!r}."""
 
     status = 404
     type = "not-found"

@@ -301,9 +301,7 @@ def test_an_error_is_one_line_without_a_traceback(world: World, lastgood: Comman
     told = lastgood("show", "vision/gpt/pretrain/1.99")
 
     assert told.code == 4
-    assert told.err == (
-        "lastgood: There is no checkpoint 'vision/gpt/pretrain/1.99' in this project.\n"
-    )
+    assert told.err == ("lastgood: There is no checkpoint 'vision/gpt/pretrain/1.99'.\n")
 
 
 def test_a_wrong_option_is_a_usage_error(world: World, lastgood: CommandLine) -> None:

@@ -40,3 +40,23 @@ def test_a_selector_takes_a_workload_by_metric_until_its_end(
 
     assert len(placed.document["checkpoint_ids"]) == 1
     assert lastgood("holds").out.strip() == "No hold stands."
+
+
+def test_a_selector_that_takes_nothing_says_so_and_what_may_be_mistyped(
+    world: World, lastgood: CommandLine
+) -> None:
+    world.commit(1)
+    given = ("hold", "--project", "vision", "--reason", "incident 9")
+    mistyped = lastgood(*given, "--workload", "gtp")
+    empty = lastgood(*given, "--workload", "gpt", "--step-from", 5000)
+    one = lastgood(*given, "--workload", "gpt", "--step-from", 100, "--step-to", 100)
+    assert "project vision has no workload 'gtp'; did you mean 'gpt'?" in mistyped.out
+    assert "It takes no checkpoint yet, only what is committed later and matches." in empty.out
+    assert "stands on 1 checkpoint." in one.out
+    hold_id = one.out.split()[1]
+    assert "on 1 checkpoint is released" in lastgood("release", hold_id, "--because", "x").out
+    again = lastgood("release", hold_id, "--because", "x")
+    assert again.code == 3
+    assert "T" in again.err
+    assert "." not in again.err.rpartition(" at ")[2].rstrip().rstrip(".")
+    assert lastgood("holds", "--project", "nope").err == "lastgood: There is no project 'nope'.\n"

@@ -7,6 +7,7 @@ from datetime import timedelta
 import httpx
 
 from lastgood.flows import retire
+from lastgood.flows.overview import overview
 from lastgood.rules.scope import Scope
 from tests.retention.world import PROJECT, World
 
@@ -62,3 +63,32 @@ def test_what_is_wrong_is_refused(api: httpx.Client, world: World) -> None:
     ]
     for body, status in bodies:
         assert api.post("/v1/retirements", json=body).status_code == status, body
+
+
+def test_the_page_shows_it_and_takes_the_approval_and_the_undo(
+    browser: httpx.Client, world: World
+) -> None:
+    world.commit(1)
+    asked = retire.ask(
+        world.catalog,
+        world.stores,
+        Scope("vision", "gpt"),
+        reason="<over>",
+        actor="operator:bob",
+    )
+    said = {"project": "vision", "retirement": str(asked.retirement_id)}
+    assert "waits for approval" in browser.get("/pages/checkpoints").text
+    told = overview(world.catalog, world.stores).alerts
+    assert any("waits for `lastgood retire approve" in alert for alert in told)
+
+    approved = browser.post("/pages/retirements/approve", data=said)
+    page = browser.get(str(approved.url.join(approved.headers["location"]))).text
+    assert approved.status_code == 303
+    assert "in grace" in page
+    assert "&lt;over&gt;" in page
+    told = overview(world.catalog, world.stores).alerts
+    assert any("takes it back until then" in alert for alert in told)
+
+    undone = browser.post("/pages/retirements/undo", data=said | {"because": "needed"})
+    assert undone.status_code == 303
+    assert "retirements/undo" not in browser.get("/pages/checkpoints").text

@@ -9,11 +9,13 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog import holds, retirements, stages, tombstones
+from lastgood.catalog.holds import NewHold
 from lastgood.catalog.retirements import Retirement
-from lastgood.flows import acquire, hold, mark, retire
+from lastgood.flows import acquire, hold, mark, quarantine, retire
 from lastgood.flows.gate import Lookout, judge_copy
 from lastgood.rules.gate import Verdict
 from lastgood.rules.scope import Scope
+from tests.retention import invariants
 from tests.retention.world import PROJECT, World
 
 ANN, BOB = "operator:ann", "operator:bob"
@@ -235,9 +237,45 @@ def test_what_another_stage_depends_on_stays(world: World) -> None:
     assert (world.state(base), world.state(alone)) == ("present", "deleted")
 
 
-def test_a_workload_or_a_project_takes_all_its_stages_and_no_other(world: World) -> None:
+def test_a_chain_goes_as_a_whole_the_dependents_first(world: World) -> None:
+    copies = [world.commit(1)]
+    for sequence in range(2, 6):
+        copies.append(world.commit(sequence, depends_on=[copies[-1]]))
+    _retired(world)
+    _ended(world)
+    _collect(world)
+    assert {world.state(copy) for copy in copies} == {"deleted"}
+    with world.catalog.transaction() as tx:
+        chain = tombstones.of_stage(tx, PROJECT, copies[0].stage_id)
+    assert [one.copy_id for one in chain] == [copy.copy_id for copy in reversed(copies)]
+
+
+def test_what_is_taken_back_brings_what_it_depends_on(world: World) -> None:
+    base = world.commit(1)
+    middle = world.commit(2, depends_on=[base])
+    last = world.commit(3, depends_on=[middle])
+    _retired(world)
+    _ended(world)
+    world.mark()
+    world.sweep()
+    assert {world.state(copy) for copy in (base, middle, last)} == {"quarantined"}
+
+    taken = quarantine.undo(world.catalog, world.stores, middle.checkpoint, because="x", actor=ANN)
+    assert {copy.copy_id for copy in taken} == {base.copy_id, middle.copy_id}
+    assert (world.state(base), world.state(last)) == ("present", "quarantined")
+    assert set(world.keys(base).values()) == {False}
+    new = NewHold("legal", "counsel", "case 7", ANN)
+    placed = hold.place(world.catalog, world.stores, PROJECT, new, last.checkpoint)
+    assert placed.undone == (last.copy_id,)
+    invariants.require(world)
+
+
+@pytest.mark.parametrize("scope", [Scope(PROJECT, "gpt"), Scope(PROJECT)])
+def test_a_workload_or_a_project_takes_all_its_stages_and_no_other(
+    world: World, scope: Scope
+) -> None:
     ours = [world.commit(1), world.commit(1, stage="sft")]
-    _retired(world, Scope(PROJECT, "gpt"))
+    _retired(world, scope)
     world.release_writer(stage="sft")
     _ended(world)
     with world.catalog.transaction() as tx:

@@ -79,14 +79,19 @@ class World:
 
     # --- time ---
 
+    @property
+    def offset(self) -> timedelta:
+        """How far the catalog's clock was put from the server's."""
+        return self._offset
+
     def advance(self, by: timedelta) -> None:
         """Let this much time pass by the catalog's clock, as if it had really passed."""
-        self._offset += by
-        self.set_clock(self._offset)
+        self.set_clock(self._offset + by)
         self.owner.execute("DELETE FROM lastgood.clock_readings")
 
     def set_clock(self, offset: timedelta) -> None:
         """Put the catalog's clock this far from the server's; readings of it stay as they are."""
+        self._offset = offset
         self.owner.execute(
             "CREATE OR REPLACE FUNCTION lastgood.catalog_clock() RETURNS timestamptz LANGUAGE sql"
             f" VOLATILE AS 'SELECT clock_timestamp() + interval ''{offset.total_seconds()} s'''"

@@ -5,11 +5,12 @@ import json
 from itertools import product
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lastgood.rules.gate import Fact, GateFacts, Truth, judge, prerequisite
-from lastgood.rules.policy import Prerequisite
+from lastgood.rules.policy import Policy, Prerequisite
 
 NAMES = [field.name for field in dataclasses.fields(GateFacts)]
 ALL_TRUE = GateFacts(**{name: Fact(Truth.TRUE, f"saw {name}") for name in NAMES})
@@ -81,3 +82,36 @@ def test_each_role_asks_for_its_own_prerequisite(asked: Prerequisite, truth: Tru
     }
     found = prerequisite(asked, **answers)
     assert found.truth is (Truth.TRUE if asked is Prerequisite.NONE else truth)
+
+
+# The policy's own prerequisites, by role and by what is known of the fact that it asks for.
+ROLES = """
+    hot:    {keep: newest, count: 4, leaves_when: newer_restored}
+    warm:   {keep: every, interval: 6h, within: 2d, leaves_when: anchor_verified}
+    anchor: {keep: every, interval: 1d, within: 7d, leaves_when: age_met}
+"""
+OWN_FACT = {"hot": "newer_passed", "warm": "anchor_verified", "anchor": "age_met"}
+
+
+@pytest.mark.parametrize("name", OWN_FACT)
+@pytest.mark.parametrize("truth", Truth)
+@pytest.mark.parametrize("held", Truth)
+def test_a_role_lets_go_only_what_meets_its_own_prerequisite_and_is_not_held(
+    name: str, truth: Truth, held: Truth
+) -> None:
+    policy = Policy.parse({"name": "own", "roles": yaml.safe_load(ROLES)}, where="test")
+    role = policy.role(name)
+    assert role is not None
+    known = {
+        fact: Fact(truth if fact == OWN_FACT[name] else Truth.TRUE, fact)
+        for fact in OWN_FACT.values()
+    }
+    facts = dataclasses.replace(
+        ALL_TRUE,
+        newer_passed=known["newer_passed"],
+        prerequisite_met=prerequisite(role.leaves_when, **known),
+        no_hold=Fact(held, "holds"),
+    )
+    verdict = judge(facts)
+    assert verdict.allowed == (truth is Truth.TRUE and held is Truth.TRUE)
+    assert verdict.alert == (Truth.UNKNOWN in (truth, held))

@@ -31,6 +31,7 @@ from lastgood.rules import retention
 from lastgood.rules.decision import StageDecision
 from lastgood.rules.gate import Fact, GateFacts, prerequisite
 from lastgood.rules.policy import Policy, Prerequisite, Role
+from lastgood.rules.quantities import instant_text
 from lastgood.rules.retention_rules import Candidate
 
 EVIDENCE_MAX_AGE = timedelta(minutes=5)
@@ -128,7 +129,7 @@ def _passes(item: Candidate, policy: Policy) -> bool:
 def _fresh(fact: Fact, at: datetime, now: datetime) -> Fact:
     age = now - at
     if age > EVIDENCE_MAX_AGE or age < -EVIDENCE_MAX_AGE:
-        return Fact.of(None, f"{fact.evidence}, but that was seen at {at.isoformat()}")
+        return Fact.of(None, f"{fact.evidence}, but that was seen at {instant_text(at)}")
     return fact
 
 
@@ -153,12 +154,14 @@ def _marked(
     if mark.policy_digest != policy_digest:
         return Fact.of(False, f"mark {mark_id} was made under another policy"), candidate
     if now - mark.at > policy.gate.mark_max_age:
-        return Fact.of(False, f"mark {mark_id} is as of {mark.at.isoformat()}: too old"), candidate
+        return Fact.of(
+            False, f"mark {mark_id} is as of {instant_text(mark.at)}: too old"
+        ), candidate
     if candidate is None:
         return Fact.of(False, f"mark {mark_id} keeps it"), None
     if copy.state is State.PRESENT and mark.at <= copy.state_at:
         return Fact.of(False, f"it was taken back after mark {mark_id}"), candidate
-    evidence = f"mark {mark_id} as of {mark.at.isoformat()}: {candidate.reasons}"
+    evidence = f"mark {mark_id} as of {instant_text(mark.at)}: {', '.join(candidate.reasons)}"
     return Fact.of(True, evidence, mark=mark.digest, policy=policy_digest), candidate
 
 
@@ -244,7 +247,7 @@ class _Gathering:
         digests = {"receipt": receipt.receipt, "manifest": receipt.manifest}
         seen = sightings[best]
         return (
-            Fact.of(True, f"{evidence} {receipt.recorded_at.isoformat()}", **digests),
+            Fact.of(True, f"{evidence} {instant_text(receipt.recorded_at)}", **digests),
             Fact(seen.truth, f"{name}: {seen.evidence}", {"manifest": receipt.manifest}),
         )
 
@@ -309,7 +312,7 @@ class _Gathering:
     def _age_met(self, role: Role) -> Fact:
         if role.within is None:
             return Fact.of(None, f"role {role.name} has no age")
-        age = self.clock_now - self.copy.committed_at
+        age = timedelta(seconds=int((self.clock_now - self.copy.committed_at).total_seconds()))
         met = role.age_met(self.copy.committed_at, self.clock_now)
         return Fact.of(met, f"committed {age} ago; {role.name} keeps for {role.within}")
 

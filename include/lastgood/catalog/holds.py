@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -19,6 +20,7 @@ from psycopg.types.json import Jsonb
 from lastgood import errors
 from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
+from lastgood.rules.quantities import instant_text
 
 Kind = Literal["incident", "legal", "research", "milestone"]
 
@@ -165,6 +167,24 @@ def selected(tx: Transaction, project: str, hold_id: UUID) -> dict[int, list[int
     return {row["stage_id"]: row["ids"] for row in rows}
 
 
+def unknown_name(tx: Transaction, project: str, selector: Selector) -> str | None:
+    """The workload or stage of a selector that the project has not, in words: it may be mistyped,
+    or not opened yet."""
+    for column, name in (("workload", selector.workload), ("stage", selector.stage)):
+        if name is None:
+            continue
+        known = tx.execute(
+            f"SELECT {column} AS name FROM stages WHERE project = %s GROUP BY 1 ORDER BY 1",
+            (project,),
+        ).fetchall()
+        names = [row["name"] for row in known]
+        if name not in names:
+            alike = get_close_matches(name, names, n=1)
+            hint = f"; did you mean {alike[0]!r}?" if alike else ""
+            return f"project {project} has no {column} {name!r}{hint}"
+    return None
+
+
 def take(
     tx: Transaction, hold_id: UUID, stage_id: int, checkpoint_ids: Sequence[int], *, actor: str
 ) -> history.Event:
@@ -211,7 +231,8 @@ def release(
     was released before."""
     if hold.released_at is not None:
         raise errors.Conflict(
-            reason=f"hold {hold.hold_id} was released by {hold.released_by} at {hold.released_at}"
+            reason=f"hold {hold.hold_id} was released by {hold.released_by} at"
+            f" {instant_text(hold.released_at)}"
         )
     facts = {"hold_id": str(hold.hold_id), "because": because}
     events = [

@@ -17,6 +17,7 @@ from lastgood import errors
 from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
 from lastgood.rules.names import StageId
+from lastgood.rules.quantities import instant_text
 from lastgood.rules.scope import Scope
 
 
@@ -65,7 +66,7 @@ class Retirement:
 
     def __str__(self) -> str:
         approved = f", approved by {self.approved_by}" if self.approved_by else ""
-        effect = f", in effect from {self.effective_at.isoformat()}" if self.effective_at else ""
+        effect = f", in effect from {instant_text(self.effective_at)}" if self.effective_at else ""
         return (
             f"retirement {self.retirement_id} of {self.scope}, asked by {self.asked_by}"
             f"{approved}{effect}: {self.reason}"

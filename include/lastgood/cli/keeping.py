@@ -100,8 +100,9 @@ def hold(
     if json:
         print_json(placed)
         return
-    count = len(placed.checkpoint_ids)
-    say(f"Hold {placed.hold_id} stands on {count} {'checkpoint' if count == 1 else 'checkpoints'}.")
+    say(f"Hold {placed.hold_id} stands on {_number(len(placed.checkpoint_ids))}.")
+    if placed.warning:
+        say(f"{placed.warning}.")
     if placed.undone:
         say(f"{len(placed.undone)} of its copies were taken back out of quarantine.")
 
@@ -164,7 +165,11 @@ def release(
     if json:
         print_json({"hold": ended})
     else:
-        say(f"Hold {hold_id} on {ended.checkpoints} checkpoints is released.")
+        say(f"Hold {hold_id} on {_number(ended.checkpoints)} is released.")
+
+
+def _number(checkpoints: int) -> str:
+    return "1 checkpoint" if checkpoints == 1 else f"{checkpoints} checkpoints"
 
 
 def _project_of(opened: Services, hold_id: UUID) -> str:

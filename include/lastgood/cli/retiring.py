@@ -63,7 +63,8 @@ def ask_retirement(
     if json:
         print_json({"retirement": recorded, "effective_at": recorded.effective_at, "stages": count})
         return
-    say(f"Retirement {recorded.retirement_id} of {where}: {count} stages.")
+    stages = "1 stage" if count == 1 else f"{count} stages"
+    say(f"Retirement {recorded.retirement_id} of {where}: {stages}.")
     _tell_next(recorded)
 
 

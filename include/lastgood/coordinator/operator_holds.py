@@ -99,7 +99,8 @@ def place_hold(request: Request, operator: Changer, body: HoldBody) -> JSONRespo
     placed = hold_flow.place(services.catalog, services.stores, project, hold, checkpoint)
     with services.catalog.transaction() as tx:
         stands = holds.get(tx, project, placed.hold_id)
-    return answer({"hold": stands, "copies_taken_back": placed.undone}, 201)
+    told = {"hold": stands, "copies_taken_back": placed.undone}
+    return answer(told | ({"warning": placed.warning} if placed.warning else {}), 201)
 
 
 @router.delete("/holds/{project}/{hold}")

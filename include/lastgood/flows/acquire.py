@@ -26,6 +26,7 @@ from lastgood.flows import control_keys
 from lastgood.flows.policies import policy_of
 from lastgood.flows.read import Found, latest_readable
 from lastgood.rules.names import StageId
+from lastgood.rules.quantities import instant_text
 from lastgood.stores.open import Stores
 
 
@@ -141,7 +142,7 @@ def _require_in_service(tx: Transaction, stage: Stage) -> None:
     retirement = retirements.decided(tx, stage.name)
     if retirement is None or retirement.effective_at is None:
         return
-    ends = retirement.effective_at.isoformat()
+    ends = instant_text(retirement.effective_at)
     way_out = f"Its grace ended at {ends}: take another stage."
     if history.now(tx) < retirement.effective_at:
         undo = f"`lastgood retire undo {retirement.retirement_id}`"

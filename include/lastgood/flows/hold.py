@@ -7,7 +7,7 @@ delete is refused: the point of no return is passed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from lastgood import errors
@@ -24,11 +24,12 @@ from lastgood.stores.open import Stores
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A placed hold: the ids of the checkpoints that it took, and of the copies that it took
-    back out of quarantine."""
+    back out of quarantine. `warning`: why it may not be what was meant."""
 
     hold_id: UUID
     checkpoint_ids: tuple[int, ...]
     undone: tuple[int, ...]
+    warning: str | None = None
 
 
 def place(
@@ -85,7 +86,15 @@ def _by_selector(tx: Transaction, project: str, new: NewHold) -> tuple[set[int],
     taken = holds.selected(tx, project, hold_id)
     ids = [checkpoint_id for of_stage in taken.values() for checkpoint_id in of_stage]
     found = quarantine.locked(tx, project, ids)
-    return _take(tx, hold_id, taken, found, new)
+    changed, placed = _take(tx, hold_id, taken, found, new)
+    return changed, replace(placed, warning=None if taken else _takes_nothing(tx, project, new))
+
+
+def _takes_nothing(tx: Transaction, project: str, new: NewHold) -> str:
+    assert new.selector is not None
+    unknown = holds.unknown_name(tx, project, new.selector)
+    why = f": {unknown}" if unknown else ""
+    return f"It takes no checkpoint yet, only what is committed later and matches{why}"
 
 
 def _take(

@@ -21,6 +21,7 @@ from lastgood.catalog import (
     projects,
     recovery,
     reports,
+    retirements,
 )
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.operator_records import ProjectStore
@@ -35,6 +36,7 @@ from lastgood.reports.words import human_bytes, lasting
 from lastgood.rules.capacity import NO_BOUND
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_sections import CapacityPolicy
+from lastgood.rules.quantities import instant_text
 from lastgood.stores.open import Stores, folder_of
 
 REPORT_AGE = timedelta(hours=26)
@@ -82,6 +84,7 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
             *_clock_alerts(tx),
             *(alert for one in found for alert in _store_alerts(one, now)),
             *_stage_alerts(tx, stages),
+            *_retirement_alerts(tx, project, now),
             *(alert for one in recovered for alert in _recovery_alerts(tx, one, stages)),
             *_disk_alerts(tx),
             *lifecycle.alerts(tx, project),
@@ -188,6 +191,22 @@ def _stage_alerts(tx: Transaction, stages: Sequence[StageView]) -> Iterator[str]
                 f"{age.project}/{age.workload}/{age.stage}: {lasting(age.seconds)} since its last"
                 f" commit, above the objective of {lasting(rpo)}"
             )
+
+
+def _retirement_alerts(tx: Transaction, project: str | None, now: datetime) -> Iterator[str]:
+    """What a second operator is waited for, and what can still be taken back."""
+    for name in projects.names(tx) if project is None else [project]:
+        for one in retirements.of_project(tx, name):
+            state = one.state(now)
+            if state == "waits for approval":
+                how = f"`lastgood retire approve {one.retirement_id}`"
+                yield f"{one.scope}: its retirement, asked by {one.asked_by}, waits for {how}"
+            elif state == "in grace" and one.effective_at is not None:
+                how = f"`lastgood retire undo {one.retirement_id}`"
+                yield (
+                    f"{one.scope}: retired from {instant_text(one.effective_at)} on; {how} takes it"
+                    " back until then"
+                )
 
 
 def _recovery_alerts(tx: Transaction, one: Recovery, stages: Sequence[StageView]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.retirements import Retirement
 from lastgood.flows import control_keys, quarantine
 from lastgood.flows.policies import policy_of
-from lastgood.rules.quantities import duration_text
+from lastgood.rules.quantities import duration_text, instant_text
 from lastgood.rules.scope import Scope
 from lastgood.stores.open import Stores
 
@@ -106,7 +106,7 @@ def undo(
         if found.effective_at is not None and found.effective_at <= history.now(tx):
             raise errors.Conflict(
                 reason=f"the grace of retirement {retirement_id} ended at"
-                f" {found.effective_at.isoformat()}; `lastgood hold` keeps what is still there"
+                f" {instant_text(found.effective_at)}; `lastgood hold` keeps what is still there"
             )
         stage_ids = _locked_stages(tx, found.scope)
         retirements.undo(tx, found, stage_ids, by=actor, because=because)

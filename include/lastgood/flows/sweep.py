@@ -24,6 +24,7 @@ from lastgood.flows.pressure import StoreStanding
 from lastgood.flows.sweep_order import Taking, Turn, preview, turn
 from lastgood.flows.sweep_plan import Plan, plan, unfinished
 from lastgood.rules.gate import Truth, Verdict
+from lastgood.rules.quantities import instant_text
 from lastgood.stores.base import ForeignEntry, ObjectLocked, StoreError
 from lastgood.stores.open import Stores
 
@@ -262,7 +263,8 @@ class _Sweeping:
             copy,
             State.DELETING,
             actor=self.actor,
-            reason=f"candidate of mark {self.plan.mark_id}, in quarantine since {copy.state_at}",
+            reason=f"candidate of mark {self.plan.mark_id}, in quarantine since"
+            f" {instant_text(copy.state_at)}",
             mark_id=self.plan.mark_id,
             facts=judged.verdict.to_json(),
         )

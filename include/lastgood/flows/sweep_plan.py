@@ -22,7 +22,7 @@ from lastgood.catalog.takings import Day
 from lastgood.flows.policies import policy_of
 from lastgood.rules.canonical import canonical_json
 from lastgood.rules.policy import Policy
-from lastgood.rules.quantities import rough_size
+from lastgood.rules.quantities import instant_text, rough_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,9 @@ def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, poli
         )
         reason += f" more in force; mark again under {version.policy} version {version.version}"
     elif age > policy.gate.mark_max_age:
-        reason = f"it is as of {mark.at.isoformat()}, longer ago than gate.mark_max_age; mark again"
+        reason = (
+            f"it is as of {instant_text(mark.at)}, longer ago than gate.mark_max_age; mark again"
+        )
     if reason is not None:
         raise errors.MarkNotSweepable(mark=mark.mark_id, reason=reason)
 

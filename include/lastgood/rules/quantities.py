@@ -6,7 +6,7 @@ Each is read exactly and written back in one form, so that equal policies have e
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from lastgood.rules.document import Node
@@ -46,6 +46,11 @@ def duration_text(duration: timedelta) -> str:
         if duration % _UNITS[unit] == timedelta(0) and (duration or unit == "s"):
             return f"{duration // _UNITS[unit]}{unit}"
     raise ValueError(f"{duration!r} is finer than a millisecond")
+
+
+def instant_text(at: datetime) -> str:
+    """An instant (aware) as people read it: in UTC, to the second."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def read_size(node: Node) -> int:

@@ -17,7 +17,7 @@ from lastgood.coordinator.pages.rendering import PageRoute, back
 from lastgood.coordinator.services import services_of
 from lastgood.errors import InvalidInput
 from lastgood.flows import hold as hold_flow
-from lastgood.flows import quarantine
+from lastgood.flows import quarantine, retire
 from lastgood.flows import release as release_flow
 from lastgood.rules.names import CheckpointId
 
@@ -76,6 +76,37 @@ def undo_quarantine(
     name = CheckpointId.parse(checkpoint.strip())
     quarantine.undo(services.catalog, services.stores, name, because=because, actor=operator.actor)
     return back(request, "quarantine", "taken-back")
+
+
+@router.post("/retirements/approve")
+def approve_retirement(
+    request: Request, operator: Changer, project: Text, retirement: Annotated[UUID, Form()]
+) -> RedirectResponse:
+    """Approve what another operator asked for."""
+    services = services_of(request)
+    retire.approve(services.catalog, services.stores, project, retirement, actor=operator.actor)
+    return back(request, "checkpoints", "retirement-approved")
+
+
+@router.post("/retirements/undo")
+def undo_retirement(
+    request: Request,
+    operator: Changer,
+    project: Text,
+    retirement: Annotated[UUID, Form()],
+    because: Text,
+) -> RedirectResponse:
+    """Take a retirement back."""
+    services = services_of(request)
+    retire.undo(
+        services.catalog,
+        services.stores,
+        project,
+        retirement,
+        because=because,
+        actor=operator.actor,
+    )
+    return back(request, "checkpoints", "retirement-undone")
 
 
 @router.post("/findings/explain")

@@ -29,6 +29,8 @@ DONE = {
     "held": "The hold stands.",
     "released": "The hold was released.",
     "taken-back": "The checkpoint is present again.",
+    "retirement-approved": "The retirement is approved; its grace runs.",
+    "retirement-undone": "The retirement is taken back.",
     "explained": "The finding is explained.",
     "assigned": "The finding has its new owner and deadline.",
 }

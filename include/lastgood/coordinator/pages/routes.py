@@ -15,6 +15,7 @@ from lastgood.catalog import (
     operator_views,
     projects,
     reports,
+    retirements,
 )
 from lastgood.coordinator.auth import anybody
 from lastgood.coordinator.operator_context import (
@@ -83,7 +84,8 @@ def stages_page(request: Request, operator: Reader) -> HTMLResponse:
     with services_of(request).catalog.transaction() as tx:
         now = history.now(tx)
         found = operator_views.stages(tx)
-    return page(request, operator, "stages.html", stages=found, now=now)
+        ending = [one for name in projects.names(tx) for one in retirements.of_project(tx, name)]
+    return page(request, operator, "stages.html", stages=found, retirements=ending, now=now)
 
 
 @router.get("/checkpoints/{project}/{workload}/{stage}")
