@@ -10,7 +10,8 @@ from lastgood import errors
 from lastgood.catalog import marks, stage_history
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold
-from lastgood.flows import hold, mark, quarantine, read, release, sweep
+from lastgood.flows import hold, mark, quarantine, read, release, retire, sweep
+from lastgood.rules.scope import Scope
 from tests.retention.world import PROJECT, World
 
 
@@ -52,6 +53,53 @@ def test_replaying_an_instant_gives_the_same_digest_whatever_came_after(world: W
     assert again["mark_id"] != live["mark_id"]
     assert replay(world, at) == again
     assert candidates(world, int(str(again["mark_id"]))) == candidates(world, live["mark_id"])
+
+
+def test_a_replay_sees_nothing_that_was_recorded_after_its_instant(world: World) -> None:
+    """Of every kind of fact one stands at the instant, and each is turned round after it."""
+    held, seen, hidden, *_, newest = [world.commit(sequence) for sequence in range(1, 6)]
+    world.commit(1, stage="sft", depends_on=[newest])
+    new = NewHold("research", "lab", "ablation", "operator:ann")
+    placed = hold.place(world.catalog, world.stores, PROJECT, new, held.checkpoint)
+    reading = read.acquire_reader(world.catalog, world.stage_name(), seen.checkpoint, reader="eval")
+    world.mark()
+    world.sweep()
+    assert world.state(hidden) == "quarantined"
+    live = mark.run(world.catalog, PROJECT)
+    with world.catalog.transaction() as tx:
+        at = marks.get(tx, PROJECT, live["mark_id"]).at
+
+    release.release(
+        world.catalog, world.stores, PROJECT, placed.hold_id, because="done", actor="operator:ann"
+    )
+    read.end_reader(world.catalog, reading.lease)
+    quarantine.undo(
+        world.catalog, world.stores, hidden.checkpoint, because="needed", actor="operator:ann"
+    )
+    world.receipt(newest, "fail")
+    world.commit(1, generation=2, resumed_from=seen)
+    sft = Scope(PROJECT, "gpt", "sft")
+    retire.ask(world.catalog, world.stores, sft, reason="superseded", actor="operator:ann")
+    world.promote(
+        {
+            "roles": {"hot": {"keep": "newest", "count": 4}},
+            "overrides": [
+                {
+                    "workloads": "gpt",
+                    "stages": "sft",
+                    "roles": {"steps": {"keep": "steps", "every": 7}},
+                }
+            ],
+        }
+    )
+    now = mark.run(world.catalog, PROJECT)
+    again = replay(world, at)
+
+    assert now["digest"] != live["digest"]
+    assert (again["digest"], again["counts"]) == (live["digest"], live["counts"])
+    found = candidates(world, live["mark_id"])
+    assert set(found) == ids(hidden)
+    assert candidates(world, int(str(again["mark_id"]))) == found
 
 
 def test_each_fact_counts_from_the_instant_of_its_recording(world: World) -> None:
