@@ -26,3 +26,16 @@ def test_settings_for_all_rows_end_with_their_transaction(world: World) -> None:
     with world.catalog.transaction() as tx:
         row = tx.execute("SHOW enable_nestloop").fetchone()
     assert row == {"enable_nestloop": "on"}
+
+
+def test_a_history_that_is_not_read_to_its_end_leaves_its_connection_in_order(
+    world: World,
+) -> None:
+    for stage in ("pretrain", "sft"):
+        world.commit(1, stage=stage)
+    with world.catalog.transaction() as tx:
+        stages = stage_history.of_project(tx, PROJECT, world.now())
+        assert next(stages).stage.stage == "pretrain"
+        stages.close()  # type: ignore[attr-defined]
+        again = [one.stage.stage for one in stage_history.of_project(tx, PROJECT, world.now())]
+    assert again == ["pretrain", "sft"]
