@@ -21,8 +21,8 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.findings import Finding
 from lastgood.catalog.projects import Project
 from lastgood.errors import LastgoodError
+from lastgood.flows import bursts, pressure
 from lastgood.flows import inventories as kept_inventories
-from lastgood.flows import pressure
 from lastgood.flows.inventories import NotKept
 from lastgood.flows.inventory import Inventory
 from lastgood.flows.inventory_owners import SHARED
@@ -227,7 +227,7 @@ def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> No
             tx,
             owner,
             taken.store,
-            sightings(taken, owner),
+            [*sightings(taken, owner), *bursts.sightings(tx, owner, taken.store)],
             owner=str(configured.config.get("finding_owner") or configured.owner),
             deadline=_deadline(configured),
             actor=actor,

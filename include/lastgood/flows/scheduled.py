@@ -18,7 +18,7 @@ from uuid import UUID
 from lastgood.catalog import drills, projects, validations
 from lastgood.catalog.connect import open_catalog
 from lastgood.errors import CopyState, LastgoodError, MarkNotSweepable, Unavailable
-from lastgood.flows import approval, cleanup, commit, mark, sweep, validate, verify
+from lastgood.flows import approval, bursts, cleanup, commit, mark, sweep, validate, verify
 from lastgood.flows.levels import Ladder
 from lastgood.flows.pod_level import Pods
 from lastgood.flows.services import Services
@@ -164,9 +164,11 @@ def _reading(levels: Sequence[Level]) -> list[Level]:
 
 
 def mark_now(project: str) -> Mapping[str, Any]:
-    """Take the live mark of a project, the only kind that a sweep follows."""
+    """Take the live mark of a project, the only kind that a sweep follows, and look for bursts of
+    commits."""
     with _services() as services:
-        return mark.run(services.catalog, project)
+        told = mark.run(services.catalog, project)
+        return {**told, "bursts": bursts.note(services.catalog, project, "dag:mark_retention")}
 
 
 def mark_again(project: str, at: datetime) -> Mapping[str, Any]:
