@@ -26,6 +26,7 @@ from lastgood.stack.layout import StackLayout
 from lastgood.stack.ports import LOOPBACK
 from lastgood.stack.postgres import EmbeddedPostgres, remove
 from tests.ceph.fixtures import (  # noqa: F401 - tests find fixtures by their names
+    attesting,
     ceph,
     ceph_bucket,
     ceph_client,

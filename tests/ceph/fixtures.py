@@ -15,6 +15,7 @@ import boto3
 import pytest
 
 from lastgood.stores.s3_client import CONFIG, prepared
+from tests.ceph.attesting import AttestingServer
 from tests.ceph.cluster import DESCRIPTION, Ceph, missing_programs, stop
 
 if TYPE_CHECKING:
@@ -91,12 +92,19 @@ def ceph_locked_bucket(make_ceph_bucket: MakeBucket) -> str:
     return make_ceph_bucket(object_lock=True)
 
 
-def client_of(ceph: Ceph, access_key: str | None = None, secret_key: str | None = None) -> S3Client:
-    """A client of the cluster, of its ordinary user unless told otherwise."""
+def client_of(
+    ceph: Ceph,
+    access_key: str | None = None,
+    secret_key: str | None = None,
+    *,
+    endpoint: str | None = None,
+) -> S3Client:
+    """A client of the cluster, of its ordinary user unless told otherwise, through the server
+    before it if there is one."""
     return prepared(
         boto3.client(
             "s3",
-            endpoint_url=ceph.endpoint,
+            endpoint_url=endpoint or ceph.endpoint,
             region_name="us-east-1",
             aws_access_key_id=access_key or ceph.access_key,
             aws_secret_access_key=secret_key or ceph.secret_key,
@@ -105,11 +113,18 @@ def client_of(ceph: Ceph, access_key: str | None = None, secret_key: str | None 
     )
 
 
+@pytest.fixture(scope="session")
+def attesting(ceph: Ceph) -> Iterator[AttestingServer]:
+    """A server before the cluster that checks the SHA-256 of what it receives."""
+    with AttestingServer(ceph.endpoint).running() as server:
+        yield server
+
+
 @contextmanager
-def environment_of(ceph: Ceph) -> Iterator[None]:
+def environment_of(ceph: Ceph, endpoint: str | None = None) -> Iterator[None]:
     """boto3 reaches the cluster by its own settings meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL_S3", ceph.endpoint)
+        patch.setenv("AWS_ENDPOINT_URL_S3", endpoint or ceph.endpoint)
         patch.setenv("AWS_ACCESS_KEY_ID", ceph.access_key)
         patch.setenv("AWS_SECRET_ACCESS_KEY", ceph.secret_key)
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")

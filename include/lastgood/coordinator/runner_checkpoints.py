@@ -34,7 +34,7 @@ from lastgood.coordinator.documents import Request as Body
 from lastgood.coordinator.problems import as_json, first_of
 from lastgood.coordinator.services import services_of
 from lastgood.errors import BadManifest, InvalidInput
-from lastgood.flows import attempt_status, commit, prepare, read, upload
+from lastgood.flows import attempt_status, cleanup, commit, prepare, read, upload
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.names import StageId, check_digest
 from lastgood.rules.paths import check_object_paths, check_size
@@ -62,6 +62,7 @@ class PrepareBody(Body):
 class PartsBody(Body):
     path: ObjectPath
     numbers: list[int]
+    sha256: list[Digest] | None = None  # of each part, where `prepare` asked for it
 
 
 class GrantsBody(Body):
@@ -121,6 +122,7 @@ def prepare_checkpoint(
         "store": attempt.store,
         "how": prepared.how,
         "direct_path": prepared.direct_path,
+        "part_sha256": upload.needs_digests(services.stores[attempt.store]),
         "lease_expires_at": instant(attempt.lease_expires_at),
         "grant_expires_at": instant(attempt.grant_expires_at),
         "objects": [_slot(item) for item in prepared.objects],
@@ -158,18 +160,38 @@ def grant_parts(
     services = services_of(request)
     services.require_serving(attempt.project)
     asked: dict[str, list[int]] = {}
+    digests: dict[tuple[str, int], str] = {}
     for index, item in enumerate(body.parts):
         if not isinstance(item.path, str):
             raise InvalidInput(where=f"$.parts[{index}].path", reason="it is not text")
         asked.setdefault(item.path, []).extend(item.numbers)
-    granted = upload.grant(services.catalog, services.stores, attempt, asked)
+        digests |= _digests(item, f"$.parts[{index}].sha256")
+    granted = upload.grant(services.catalog, services.stores, attempt, asked, digests)
     return {
         "grant_expires_at": instant(granted.expires_at),
         "lease_expires_at": instant(granted.lease_expires_at),
         "urls": [
-            {"path": one.path, "number": one.number, "method": "PUT", "url": one.url, "headers": {}}
+            {
+                "path": one.path,
+                "number": one.number,
+                "method": "PUT",
+                "url": one.url,
+                "headers": dict(one.headers),
+            }
             for one in granted.urls
         ],
+    }
+
+
+def _digests(item: PartsBody, where: str) -> dict[tuple[str, int], str]:
+    if item.sha256 is None:
+        return {}
+    if len(item.sha256) != len(item.numbers):
+        reason = f"{len(item.sha256)} digests for {len(item.numbers)} parts"
+        raise InvalidInput(where=where, reason=reason)
+    return {
+        (item.path, number): check_digest(digest, f"{where}[{index}]")
+        for index, (number, digest) in enumerate(zip(item.numbers, item.sha256, strict=True))
     }
 
 
@@ -276,6 +298,22 @@ def show_latest(
             "manifest_digest": found.checkpoint.manifest,
         }
     )
+
+
+@router.delete("/{attempt}")
+def cancel_attempt(
+    request: Request, attempt: Annotated[Attempt, Depends(uploader)]
+) -> dict[str, Any]:
+    """Give an open attempt up: 409 once it is sealed. Its room is free when its grants have
+    ended."""
+    services = services_of(request)
+    services.require_serving(attempt.project)
+    now = cleanup.cancel(services.catalog, services.stores, attempt)
+    return {
+        "attempt": str(now.attempt_id),
+        "state": now.state.value,
+        "grant_expires_at": instant(now.grant_expires_at),
+    }
 
 
 @router.get("/{attempt}")

@@ -19,6 +19,7 @@ from lastgood.runner.transport import put_bytes
 
 GRANT_BATCH = 256  # presigned URLs asked for at once, so that the last is used long before it ends
 _STORE_REFUSES = 403
+_BYTES_DIFFER = 400  # of a part that was granted for its digest
 Chunks = Iterable[memoryview]
 PartName = tuple[str, int]  # object path and part number
 Grant = tuple[str, Mapping[str, str]]  # URL and headers
@@ -35,20 +36,29 @@ class HeldPart:
 class PartSender(Protocol):
     """One way to send parts. All of it may be called from many threads."""
 
-    def send(self, slot: Slot, number: int, chunks: Chunks) -> str | None:
+    needs_digest: bool  # a part's SHA-256 has to be known before it is sent
+
+    def send(
+        self, slot: Slot, number: int, chunks: Chunks, sha256: str | None = None
+    ) -> str | None:
         """Send one part as it comes; the SHA-256 that the other end computed, or None if it says
-        none. Raises Transient where the same part may be sent again."""
+        none. `sha256` is the part's, where it has to be known before. Raises Transient where the
+        same part may be sent again."""
 
 
 class EndpointSender:
     """Parts by `PUT objects/…`: the coordinator hashes what it receives."""
+
+    needs_digest = False
 
     def __init__(self, coordinator: Coordinator, ticket: Ticket) -> None:
         self._coordinator = coordinator
         self._base = coordinator.absolute(f"{API}/objects/{ticket.attempt}")
         self._attempt = ticket.attempt
 
-    def send(self, slot: Slot, number: int, chunks: Chunks) -> str | None:
+    def send(
+        self, slot: Slot, number: int, chunks: Chunks, sha256: str | None = None
+    ) -> str | None:
         url = f"{self._base}/{quote(slot.path)}?part={number}"
         headers = self._coordinator.authorization()
         try:
@@ -68,26 +78,36 @@ class PresignedSender:
     def __init__(self, coordinator: Coordinator, ticket: Ticket, order: Sequence[Slot]) -> None:
         self._coordinator = coordinator
         self._attempt = ticket.attempt
+        self.needs_digest = ticket.part_sha256
         self._wanted = [(slot.path, n) for slot in order for n in range(1, slot.parts + 1)]
         self._position = {part: index for index, part in enumerate(self._wanted)}
         self._lock = threading.Lock()
         self._granted: dict[PartName, Grant] = {}
 
-    def send(self, slot: Slot, number: int, chunks: Chunks) -> str | None:
-        grant, is_new = self._grant(slot.path, number)
+    def send(
+        self, slot: Slot, number: int, chunks: Chunks, sha256: str | None = None
+    ) -> str | None:
+        grant, is_new = self._grant(slot.path, number, sha256)
         url, headers = grant
         try:
             put_bytes(self._coordinator.client, url, headers, slot.part_size(number), chunks)
         except RemoteProblem as refused:
-            if is_new or refused.facts["http_status"] != _STORE_REFUSES:
+            status = refused.facts["http_status"]
+            if sha256 is not None and status == _BYTES_DIFFER:
+                raise Transient(refused) from refused  # on the way, or the file changed
+            if is_new or status != _STORE_REFUSES:
                 raise
             self._forget_all()  # they were granted at once, and probably ended at once
             raise Transient(refused) from refused
         return None
 
-    def _grant(self, path: str, number: int) -> tuple[Grant, bool]:
-        """The part's grant, and whether it was asked for just now."""
+    def _grant(self, path: str, number: int, sha256: str | None) -> tuple[Grant, bool]:
+        """The part's grant, and whether it was asked for just now. One that is made for a digest
+        cannot be asked for before that is known."""
         part = path, number
+        if sha256 is not None:
+            wanted = {"path": path, "numbers": [number], "sha256": [sha256]}
+            return self._granted_now([wanted])[part], True
         with self._lock:
             is_new = part not in self._granted
             if is_new:
@@ -99,9 +119,13 @@ class PresignedSender:
         numbers: dict[str, list[int]] = {}
         for path, number in parts:
             numbers.setdefault(path, []).append(number)
-        wanted = [{"path": path, "numbers": listed} for path, listed in numbers.items()]
+        return self._granted_now(
+            [{"path": path, "numbers": listed} for path, listed in numbers.items()]
+        )
+
+    def _granted_now(self, wanted: Sequence[Mapping[str, object]]) -> dict[PartName, Grant]:
         answer = self._coordinator.ask(
-            "POST", f"checkpoints/{self._attempt}/grants", {"parts": wanted}
+            "POST", f"checkpoints/{self._attempt}/grants", {"parts": list(wanted)}
         )
         return {
             (grant["path"], grant["number"]): (grant["url"], grant.get("headers") or {})

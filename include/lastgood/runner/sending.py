@@ -59,7 +59,8 @@ class FileSender:
 
         def send_once() -> None:
             try:
-                received = self._parts.send(reader.slot, number, reader.chunks())
+                sha256 = reader.hashed() if self._parts.needs_digest else None
+                received = self._parts.send(reader.slot, number, reader.chunks(), sha256)
             except Transient:
                 if reader.is_read and self._arrived_unanswered(reader, number):
                     return
@@ -75,9 +76,7 @@ class FileSender:
             return False
         if part.size_bytes != reader.slot.part_size(number):
             return False
-        for _ in reader.chunks():
-            pass
-        return part.sha256 == reader.part_sha256
+        return part.sha256 == reader.hashed()
 
     def _arrived_unanswered(self, reader: PartReader, number: int) -> bool:
         """Whether the part whose answer was lost is there after all."""
@@ -132,6 +131,12 @@ class PartReader:
                 self._part.update(chunk)
             yield chunk
         self.is_read = True
+
+    def hashed(self) -> str:
+        """Read the part without sending it; its digest."""
+        for _ in self.chunks():
+            pass
+        return self.part_sha256
 
     @property
     def part_sha256(self) -> str:

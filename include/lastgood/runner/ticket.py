@@ -49,6 +49,7 @@ class Ticket:
     direct_path: str | None
     renew_every: timedelta
     slots: Mapping[str, Slot] = field(repr=False)  # by path
+    part_sha256: bool = False  # a part is granted for its SHA-256, and the store checks it
 
     @classmethod
     def from_prepared(
@@ -77,6 +78,7 @@ class Ticket:
             direct_path=answer.get("direct_path"),
             renew_every=answer.renewal_of("grant_expires_at"),
             slots=slots,
+            part_sha256=bool(answer.get("part_sha256", False)),
         )
 
     def to_text(self) -> str:
@@ -104,6 +106,7 @@ _PLAIN = (
     "step",
     "how",
     "direct_path",
+    "part_sha256",
 )
 
 

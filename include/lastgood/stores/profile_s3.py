@@ -190,7 +190,10 @@ class _Asking:
             seen += [one["UploadId"] for one in page.get("Uploads", ())]
             if not page.get("IsTruncated"):
                 whole = set(seen) == begun and len(seen) == len(begun)
-                return _finding(whole, f"{len(set(seen))} of {len(begun)} in {pages} pages")
+                said = f"{len(set(seen))} of {len(begun)} in {pages} pages of one"
+                if whole and pages == 1:
+                    return Finding(Answer.UNKNOWN, said)
+                return _finding(whole, said)
             more = {
                 "KeyMarker": page.get("NextKeyMarker") or "",
                 "UploadIdMarker": page.get("NextUploadIdMarker") or "",
