@@ -17,6 +17,7 @@ from lastgood.flows import admission, approval, control_keys, hold, mark, pressu
 from lastgood.flows import sweep as sweep_flow
 from lastgood.rules.capacity import CapacityState
 from lastgood.rules.policy import Policy
+from lastgood.rules.reach import Proof
 from lastgood.stores.file import FileStore
 from tests.concurrency.sessions import Session, wait_until_blocked
 from tests.retention.world import PROJECT, World
@@ -113,6 +114,18 @@ def test_a_backend_total_is_carried_on_by_what_is_committed_and_deleted(world: W
     with world.catalog.transaction() as tx:
         capacity.release_copy(tx, PROJECT, "local", stored)
     assert claimed(world) == stored + 500
+
+
+def test_the_reserve_is_measured_and_lowers_hard(world: World) -> None:
+    world.promote({"capacity": {"soft": "75%", "hard": "85%", "reserve": "measured"}})
+    [largest] = save(world, [1], 2 * SIZE)
+    save(world, [2])
+    reserve = 2 * largest.stored_bytes + largest.stored_bytes // 20
+    fill(world, 2 * reserve)
+    [found] = room.now(world.catalog)
+    numbers = found.numbers
+    assert (numbers["reserve_bytes"], numbers["hard_bytes"]) == (reserve, reserve)
+    assert numbers["soft_bytes"] == reserve  # 75 % would be above hard
 
 
 def test_under_pressure_most_bytes_per_risk_go_first_and_no_more_than_wanted(
@@ -353,11 +366,13 @@ class TestSpillStore:
         bounds = {"soft": "300kB", "hard": "400kB", "spill_store": "spill"}
         return world.promote({"capacity": bounds})
 
-    def _admit(self, world: World, policy: Policy, asked: int) -> str:
+    def _admit(self, world: World, policy: Policy, asked: int, *, new_job: bool = False) -> str:
         with world.catalog.transaction() as tx:
             locks.project_shared(tx, PROJECT)
             both = list(world.stores.values())
-            return admission.admit(tx, PROJECT, policy.capacity, both, asked, actor="test").name
+            return admission.admit(
+                tx, PROJECT, policy.capacity, both, asked, new_job=new_job, actor="test"
+            ).name
 
     def test_what_finds_no_room_goes_there_and_then_is_refused_with_both_numbers(
         self, world: World, spill: FileStore, policy: Policy
@@ -372,6 +387,16 @@ class TestSpillStore:
         assert [one["missing_bytes"] for one in told.values()] == [SIZE, SIZE]
         rooms = room.now(world.catalog, PROJECT)
         assert [(one.store, one.state) for one in rooms] == [("local", "open"), ("spill", "open")]
+
+    def test_a_new_job_goes_there_where_collection_cannot_make_room(
+        self, world: World, spill: FileStore, policy: Policy
+    ) -> None:
+        assert self._admit(world, policy, 310_000) == "local"
+        unreachable = Proof(world.now(), 310_000, 300_000, 400_000, SIZE, 1, 1, (), {}, {}, ())
+        with world.catalog.transaction() as tx:
+            reach_proofs.record(tx, PROJECT, "local", None, unreachable)
+        took = [self._admit(world, policy, 10, new_job=each) for each in (True, False)]
+        assert took == ["spill", "local"]
 
     def test_copies_there_are_validated_marked_swept_and_deleted_like_others(
         self, world: World, spill: FileStore, policy: Policy, tmp_path: Path

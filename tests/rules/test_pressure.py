@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastgood.rules.pressure import Going, in_order
-from lastgood.rules.reach import Held, Proof, Returning, by_sweep, helps, summed
+from lastgood.rules.reach import Held, Proof, Returning, by_sweep, helps, merged, summed
 
 GB, TB = 10**9, 10**12
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -161,7 +161,7 @@ def test_what_would_help_is_what_one_deed_alone_frees() -> None:
         Held("v/f/sft", 9 * TB, frozenset({"role anchor"})),
     ]
     validate = "validate the newest checkpoint of {} at level restore"
-    assert [(one.what, one.size_bytes) for one in helps(blocked, kept, "restore")] == [
+    assert [(one.what, one.size_bytes) for one in helps(blocked, kept)] == [
         (validate.format("v/a/sft"), 600 * GB),
         (validate.format("v/b/sft"), 600 * GB),
         (validate.format("v/c/sft"), 600 * GB),
@@ -169,6 +169,9 @@ def test_what_would_help_is_what_one_deed_alone_frees() -> None:
         (validate.format("v/e/sft"), 100 * GB),
         ("v/f/sft: end held by 8", 50 * GB),
     ]
+    assert [one.size_bytes for one in merged(kept)] == [100 * GB, 100 * GB, 50 * GB, 9 * TB]
+    assert merged([*kept, *kept])[0] == Held("v/e/sft", 200 * GB, frozenset({"unproven"}))
+    assert helps(merged(blocked), merged(kept)) == helps(blocked, kept)
     assert summed(blocked) == {
         "newer_passed": 2400 * GB,
         "newer_present": 2400 * GB,

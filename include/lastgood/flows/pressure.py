@@ -35,6 +35,13 @@ class StoreStanding:
     def pressed(self) -> bool:
         return self.standing.state is not CapacityState.OPEN
 
+    @property
+    def wanted_bytes(self) -> int:
+        """What must come back before the use is not above soft and the next saves fit below
+        hard."""
+        needed = self.proof.proof.needed_bytes if self.proof else 0
+        return max(self.standing.over_soft_bytes, needed)
+
 
 def observe(catalog: Catalog, project: str, *, cause: str, actor: str) -> Sequence[StoreStanding]:
     """Where a project stands in each of its stores now, recorded where that has changed. Raises

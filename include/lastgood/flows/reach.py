@@ -16,12 +16,23 @@ from lastgood.catalog.reach_proofs import ProofRow
 from lastgood.flows.gate import Lookout, judge_copy
 from lastgood.flows.policies import policy_of
 from lastgood.flows.pressure import StoreStanding
-from lastgood.flows.sweep_plan import Plan, grace_of
+from lastgood.flows.sweep_plan import Plan
 from lastgood.rules import retention
 from lastgood.rules.capacity import Measure
 from lastgood.rules.decision import Reason, ReasonKind
 from lastgood.rules.gate import Verdict
-from lastgood.rules.reach import UNPROVEN, Held, Help, Proof, Returning, by_sweep, helps, summed
+from lastgood.rules.policy import Policy
+from lastgood.rules.reach import (
+    UNPROVEN,
+    Held,
+    Help,
+    Proof,
+    Returning,
+    by_sweep,
+    helps,
+    merged,
+    summed,
+)
 from lastgood.stores.open import Stores
 
 JUDGED_COPIES = 10_000
@@ -37,7 +48,7 @@ def prove(catalog: Catalog, stores: Stores, planned: Plan, one: StoreStanding) -
         now = history.project_now(tx, one.project)
     judged = _Judging(catalog, stores, planned, one.store, now)
     returning, blocked = judged.candidates()
-    kept = list(judged.kept())
+    kept = merged(judged.kept())
     with catalog.transaction() as tx:
         saves = reach_proofs.next_saves(tx, one.store)
         others = reach_proofs.returning_to_others(tx, one.project, one.store)
@@ -50,8 +61,7 @@ def prove(catalog: Catalog, stores: Stores, planned: Plan, one: StoreStanding) -
             blocked,
             kept,
         )
-        level = policy_of(tx, one.project).gate.level
-        found = judged.helped(max(whole, own, key=_lateness), blocked, kept, str(level))
+        found = judged.helped(max(whole, own, key=_lateness), blocked, kept)
         return reach_proofs.record(tx, one.project, one.store, planned.mark_id, found)
 
 
@@ -106,15 +116,16 @@ class _Judging:
             evidence = lookout.evidence_for(copy)
             with self.catalog.transaction() as tx:
                 judged = judge_copy(tx, copy.project, copy.copy_id, self.planned.mark_id, evidence)
-                grace = grace_of(policy_of(tx, copy.project), judged.copy)
+                policy = policy_of(tx, copy.project)
+            rules = policy.for_stage(copy.checkpoint.workload, copy.checkpoint.stage)
             if not judged.verdict.allowed:
-                blocked.append(_blocked(copy, judged.verdict))
+                blocked.append(_blocked(copy, judged.verdict, rules))
             elif copy.copy_id in waits:
                 blocked.append(_held(copy, {APPROVAL}))
             else:
                 hidden = judged.copy.state is State.QUARANTINED
                 since = judged.copy.state_at if hidden else self.now
-                returning.append(Returning(copy.stored_bytes, since + grace))
+                returning.append(Returning(copy.stored_bytes, since + rules.quarantine.grace))
         return returning, blocked
 
     def _in_question(self) -> list[Copy]:
@@ -139,32 +150,31 @@ class _Judging:
                 for position, reasons in decision.kept.items():
                     for copy_id, size in stage.copies[position]:
                         if copy_id in here:
-                            yield _kept(str(stage.stage), size, reasons)
+                            yield _kept(str(stage.stage), size, reasons, rules)
 
-    def helped(
-        self, proof: Proof, blocked: Sequence[Held], kept: Sequence[Held], level: str
-    ) -> Proof:
+    def helped(self, proof: Proof, blocked: Sequence[Held], kept: Sequence[Held]) -> Proof:
         """The proof with what would help, an approval first."""
         waiting = sum(each.size_bytes for each in blocked if each.by == {APPROVAL})
         approve = [Help(f"lastgood sweep {self.planned.project} --approve", waiting)]
-        return replace(proof, helps=(*(approve if waiting else ()), *helps(blocked, kept, level)))
+        return replace(proof, helps=(*(approve if waiting else ()), *helps(blocked, kept)))
 
 
-def _blocked(copy: Copy, verdict: Verdict) -> Held:
+def _blocked(copy: Copy, verdict: Verdict, rules: Policy) -> Held:
     against = {*verdict.refusals, *verdict.unknowns}
     told = dict(verdict.facts.items())
     who = [told[name].evidence for name in sorted(against & _REFERRED)]
-    return _held(copy, against, "; ".join(who))
+    held = _held(copy, against)
+    return replace(held, who="; ".join(who), level=str(rules.gate.level))
 
 
-def _held(copy: Copy, by: Iterable[str], who: str = "") -> Held:
-    stage = copy.checkpoint.stage_id
-    return Held(str(stage), copy.stored_bytes, frozenset(by), who)
+def _held(copy: Copy, by: Iterable[str]) -> Held:
+    return Held(str(copy.checkpoint.stage_id), copy.stored_bytes, frozenset(by))
 
 
-def _kept(stage: str, size_bytes: int, reasons: Sequence[Reason]) -> Held:
+def _kept(stage: str, size_bytes: int, reasons: Sequence[Reason], rules: Policy) -> Held:
     who = [reason.text for reason in reasons if reason.kind in (ReasonKind.HOLD, ReasonKind.READER)]
-    return Held(stage, size_bytes, frozenset(map(_word, reasons)), "; ".join(who))
+    by = frozenset(map(_word, reasons))
+    return Held(stage, size_bytes, by, "; ".join(who), str(rules.gate.level))
 
 
 def _word(reason: Reason) -> str:

@@ -2,7 +2,8 @@
 
 A run takes a bounded number of copies; the next one goes on. In a store under pressure the batch is
 ten times as large, what frees most per proven risk goes first (see `rules.pressure`), and the run
-stops there once the use is not above soft. Facts, graces and verdicts are the same as ever.
+stops there once the use is not above soft and the next saves fit below hard. Facts, graces and
+verdicts are the same as ever.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Turn:
 
     def __str__(self) -> str:
         lines = [
-            f"under pressure in {store}: {rough_size(size)} are above soft"
+            f"under pressure in {store}: {rough_size(size)} are wanted back"
             for store, size in self.to_delete.items()
         ]
         for step in ("delete", "quarantine"):
@@ -66,7 +67,7 @@ def preview(catalog: Catalog, planned: Plan) -> Turn:
 
 def turn(catalog: Catalog, planned: Plan, standings: Sequence[StoreStanding]) -> Turn:
     """The run that a plan asks for, where a project stands like this."""
-    over = {one.store: one.standing.over_soft_bytes for one in standings if one.pressed}
+    over = {one.store: one.wanted_bytes for one in standings if one.pressed}
     if not over:
         # What depends on another was committed after it: the newest first lets both go in one run.
         return Turn(tuple(reversed(planned.may_delete)), tuple(reversed(planned.may_quarantine)))

@@ -149,7 +149,7 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
     going = [
         copy
         for copy in hidden
-        if copy.copy_id in candidates and copy.state_at <= now - grace_of(policy, copy)
+        if copy.copy_id in candidates and copy.state_at <= now - _grace(policy, copy)
     ]
     return Plan(
         project=project,
@@ -164,8 +164,7 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
     )
 
 
-def grace_of(policy: Policy, copy: Copy) -> timedelta:
-    """How long a copy stays in quarantine under a policy."""
+def _grace(policy: Policy, copy: Copy) -> timedelta:
     name = copy.checkpoint
     return policy.for_stage(name.workload, name.stage).quarantine.grace
 

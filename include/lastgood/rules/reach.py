@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,13 +25,15 @@ _HELPS_TOLD = 10
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A copy that gives nothing back now: `by` are the gate's facts against it, or the reasons for
-    which it is kept; `who` says more of each (a hold's id, a reader)."""
+    """Copies of a stage that give nothing back now: `by` are the gate's facts against them, or the
+    reasons for which they are kept; `who` says more of each (a hold's id, a reader); `level` is
+    that of the stage's gate."""
 
     stage: str
     size_bytes: int
     by: frozenset[str]
     who: str = ""
+    level: str = "restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,26 +192,34 @@ def summed(held: Iterable[Held]) -> dict[str, int]:
     return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
-def helps(blocked: Iterable[Held], kept: Iterable[Held], level: str) -> tuple[Help, ...]:
+def merged(held: Iterable[Held]) -> list[Held]:
+    """Equal ones as one, with the sum of their bytes: memory grows with the stages alone."""
+    sums: Counter[Held] = Counter()
+    for each in held:
+        sums[replace(each, size_bytes=0)] += each.size_bytes
+    return [replace(each, size_bytes=size) for each, size in sums.items()]
+
+
+def helps(blocked: Iterable[Held], kept: Iterable[Held]) -> tuple[Help, ...]:
     """What would free most, of all that one deed alone would free: a validation of one stage, the
     release of one hold, the end of one reader."""
     sums: defaultdict[str, int] = defaultdict(int)
     for each in blocked:
         if each.by and each.by <= RECEIPT_FACTS:
-            sums[_validate(each.stage, level)] += each.size_bytes
+            sums[_validate(each)] += each.size_bytes
         elif len(each.by) == 1 and each.who:
             sums[f"{each.stage}: end {each.who}"] += each.size_bytes
     for each in kept:
         if each.by == {UNPROVEN}:
-            sums[_validate(each.stage, level)] += each.size_bytes
+            sums[_validate(each)] += each.size_bytes
         elif each.by in ({"hold"}, {"reader"}):
             sums[f"{each.stage}: end {each.who}"] += each.size_bytes
     most = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:_HELPS_TOLD]
     return tuple(Help(what, size) for what, size in most)
 
 
-def _validate(stage: str, level: str) -> str:
-    return f"validate the newest checkpoint of {stage} at level {level}"
+def _validate(held: Held) -> str:
+    return f"validate the newest checkpoint of {held.stage} at level {held.level}"
 
 
 def _text(at: datetime | None) -> str | None:
