@@ -16,7 +16,7 @@ from lastgood import errors
 from lastgood.catalog import drills
 from lastgood.catalog.drills import Drill
 from lastgood.flows import audit, drill, scheduled
-from lastgood.flows.drill_scratch import project_of
+from lastgood.flows.drill_scratch import open_scratch, project_of
 from lastgood.flows.overview import overview
 from lastgood.rules import layout
 from lastgood.stores.base import Prefix, Store
@@ -204,7 +204,7 @@ def test_a_drill_writes_in_nobodys_project(world: World) -> None:
 def test_a_scratch_project_is_not_drilled_itself(world: World) -> None:
     with pytest.raises(errors.NotFound):
         drill.run(world.catalog, world.stores, "drill-local", actor=ACTOR)
-    run(world)
+    open_scratch(world.catalog, "local")
     with pytest.raises(errors.InvalidInput, match="where drills write"):
         drill.run(world.catalog, world.stores, "drill-local", actor=ACTOR)
 

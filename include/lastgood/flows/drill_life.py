@@ -17,7 +17,7 @@ from uuid import UUID
 from lastgood.catalog import attempts, certificates, copies, history, holds, tombstones
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.holds import NewHold
+from lastgood.catalog.holds import Hold, NewHold
 from lastgood.errors import CopyState, FencedGeneration, LastgoodError
 from lastgood.flows import (
     audit,
@@ -42,6 +42,7 @@ from lastgood.stores.open import Stores
 
 _LOOK_AGAIN = timedelta(seconds=0.25)
 _LOOKS = 240
+_HELD = "an old anchor that a drill holds"
 _READER_LEASE = timedelta(minutes=10)
 
 Tell = Callable[[str, bool, str], None]
@@ -106,7 +107,7 @@ class Life:
         proven = told == ["checksum pass", "format pass"]
         self._tell("every byte and every tensor of it is proven", proven, ", ".join(told))
         until = self._now() + timedelta(days=1)
-        new = NewHold("research", OWNER, "an old anchor that a drill holds", self._actor, until)
+        new = NewHold("research", OWNER, _HELD, self._actor, until)
         hold.place(self._catalog, self._stores, self._project, new, first.checkpoint)
         return first
 
@@ -137,7 +138,7 @@ class Life:
             ttl=_READER_LEASE,
         )
         # Room for the three that are kept: collection stops at soft, so all else must go for it.
-        soft = 3 * first.stored_bytes + OBJECT_BYTES // 2
+        soft = self._held_bytes() + 3 * first.stored_bytes + OBJECT_BYTES // 2
         set_soft(self._catalog, self._project, soft)
         newest = job.save(4)
         for copy in (*saved, newest):
@@ -263,7 +264,7 @@ class Life:
         with self._catalog.transaction() as tx:
             standing = holds.standing(tx, self._project)
         for one in standing:
-            if one.owner == OWNER:
+            if not _by_others(one):
                 release.release(
                     self._catalog,
                     self._stores,
@@ -282,6 +283,7 @@ class Life:
                     one
                     for state in (State.PRESENT, State.QUARANTINED, State.DELETING)
                     for one in copies.in_state(tx, self._project, state)
+                    if not holds.on_checkpoint(tx, self._project, one.checkpoint_id)
                 ]
             if [one.copy_id for one in found] == [saved.newest.copy_id]:
                 return True
@@ -328,6 +330,15 @@ class Life:
         found = pressure.observe(self._catalog, self._project, cause="a drill", actor=self._actor)
         return next(one.standing for one in found if one.store == self._store.name)
 
+    def _held_bytes(self) -> int:
+        """What others hold in the scratch project: a rebuild, until an operator releases it."""
+        with self._catalog.transaction() as tx:
+            return sum(
+                one.stored_bytes
+                for one in copies.in_state(tx, self._project, State.PRESENT)
+                if any(map(_by_others, holds.on_checkpoint(tx, self._project, one.checkpoint_id)))
+            )
+
     def _own_bytes(self) -> int:
         return self._standing().own.use.claimed_bytes
 
@@ -338,3 +349,7 @@ class Life:
     def _now(self) -> datetime:
         with self._catalog.transaction() as tx:
             return history.now(tx)
+
+
+def _by_others(hold: Hold) -> bool:
+    return hold.reason != _HELD

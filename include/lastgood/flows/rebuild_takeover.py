@@ -18,7 +18,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.rebuilds import Rebuild
 from lastgood.errors import Conflict, ForeignCatalog, InvalidInput, Unavailable
 from lastgood.faults import point
-from lastgood.flows import control_keys
+from lastgood.flows import control_keys, drill_scratch
 from lastgood.flows.rebuild_scan import Scan
 from lastgood.stores.base import Store
 
@@ -66,7 +66,8 @@ def _require_its_place(tx: Transaction, scan: Scan) -> None:
 def _require_projects(tx: Transaction, scans: Sequence[Scan]) -> None:
     configured = set(projects.names(tx))
     for scan in scans:
-        unknown = sorted({stage.project for stage in scan.stages()} - configured)
+        scratch = {drill_scratch.project_of(scan.store)}
+        unknown = sorted({stage.project for stage in scan.stages()} - configured - scratch)
         if unknown:
             raise InvalidInput(
                 where=f"store {scan.store}",
@@ -84,8 +85,12 @@ def begin(
     actor: str,
     because: str,
 ) -> Rebuild:
-    """Take the stores over, or go on with a rebuild that was begun and not ended. Raises
-    CatalogBehind if another rebuild was first."""
+    """Take the stores over, or go on with a rebuild that was begun and not ended. The project in
+    which drills wrote is nobody's to configure: it is made again. Raises CatalogBehind if another
+    rebuild was first."""
+    for scan in scans:
+        if drill_scratch.project_of(scan.store) in {stage.project for stage in scan.stages()}:
+            drill_scratch.open_scratch(catalog, scan.store)
     with catalog.transaction() as tx:
         ours = control.identity(tx)
         current = rebuilds.current(tx)
