@@ -170,6 +170,8 @@ def _uploads(
     manifest: KeptManifest, paths: Mapping[str, Path]
 ) -> Iterator[tuple[Owners, Iterator[PendingUpload]]]:
     """The pending uploads with who owned what: those below what was re-checked, and the others."""
+    if not manifest.uploads:
+        return
     moving = sorted(manifest.moving)
     for role, is_moving in (("owned", False), ("rechecked-owned", True)):
         rows = (row for file in manifest.of("uploads") for row in rows_of(paths[file.name]))

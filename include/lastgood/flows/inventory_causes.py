@@ -26,34 +26,38 @@ replication factor."""
 def listed_causes(db: duckdb.DuckDBPyConnection, effective: str) -> dict[str, Amount]:
     """What the listing itself shows: versions, markers, names of one file, blocks against sizes.
     `effective` is a query for the rows that count."""
-    db.execute(f"CREATE OR REPLACE TEMP VIEW listed_now AS {effective}")
-    found = {}
-    for kind, name in (("version", NONCURRENT), ("marker", MARKERS)):
-        found[name] = _amount(db, "size", f"kind = '{kind}'")
-    names = (
-        "(SELECT size, allocated, row_number() OVER (PARTITION BY device, inode) AS name"
-        " FROM listed_now WHERE inode IS NOT NULL)"
-    )
-    repeats = db.execute(
-        "SELECT count(*), coalesce(sum(size), 0)::BIGINT, coalesce(sum(greatest(size - allocated,"
-        " 0)), 0)::BIGINT, coalesce(sum(greatest(allocated - size, 0)), 0)::BIGINT"
-        f" FROM {names} WHERE name > 1"
-    ).fetchone()
+    sums = db.execute(_SUMS.format(effective=effective)).fetchone()
+    repeats = db.execute(_REPEATS.format(effective=effective)).fetchone()
+    assert sums is not None
     assert repeats is not None
-    sparse = _amount(db, "size - allocated", "allocated < size")
-    rounding = _amount(db, "allocated - size", "allocated > size")
-    found[_HARD_LINKS] = Amount(-repeats[1], repeats[0])
-    found[_SPARSE] = Amount(repeats[2] - sparse.size_bytes, sparse.objects)
-    found[_ROUNDING] = Amount(rounding.size_bytes - repeats[3], rounding.objects)
-    return found
+    return {
+        NONCURRENT: Amount(sums[1], sums[0]),
+        MARKERS: Amount(0, sums[2]),
+        _HARD_LINKS: Amount(-repeats[1], repeats[0]),
+        _SPARSE: Amount(repeats[2] - sums[4], sums[3]),
+        _ROUNDING: Amount(sums[6] - repeats[3], sums[5]),
+    }
 
 
-def _amount(db: duckdb.DuckDBPyConnection, of: str, where: str) -> Amount:
-    row = db.execute(
-        f"SELECT coalesce(sum({of}), 0)::BIGINT, count(*) FROM listed_now WHERE {where}"
-    ).fetchone()
-    assert row is not None
-    return Amount(row[0], row[1])
+_SUMS = """
+SELECT count(*) FILTER (WHERE kind = 'version'),
+       coalesce(sum(size) FILTER (WHERE kind = 'version'), 0)::BIGINT,
+       count(*) FILTER (WHERE kind = 'marker'),
+       count(*) FILTER (WHERE allocated < size),
+       coalesce(sum(size - allocated) FILTER (WHERE allocated < size), 0)::BIGINT,
+       count(*) FILTER (WHERE allocated > size),
+       coalesce(sum(allocated - size) FILTER (WHERE allocated > size), 0)::BIGINT
+  FROM ({effective})
+"""
+# Further names of one file: its blocks are on disk once.
+_REPEATS = """
+SELECT count(*), coalesce(sum(size), 0)::BIGINT,
+       coalesce(sum(greatest(size - allocated, 0)), 0)::BIGINT,
+       coalesce(sum(greatest(allocated - size, 0)), 0)::BIGINT
+  FROM (SELECT size, allocated, row_number() OVER (PARTITION BY device, inode) AS name
+          FROM ({effective}) WHERE inode IS NOT NULL)
+ WHERE name > 1
+"""
 
 
 def causes_of(

@@ -34,9 +34,11 @@ class Owners:
 
     def belongs(self, key: str) -> Belonging:
         """Where `key` belongs."""
+        passed = None
         while self._next is not None and self._next.prefix <= key:
-            self._current = Belonging.to(self._next)
-            self._next = next(self._coming, None)
+            passed, self._next = self._next, next(self._coming, None)
+        if passed is not None:
+            self._current = Belonging.to(passed)
         if self._current is not None and key.startswith(self._current.unit):
             return self._current
         return Belonging(self._project_of(key), unit_of(key), None, None)

@@ -307,12 +307,20 @@ def read_owned(path: Path) -> Iterator[OwnedPrefix]:
     """The owned prefixes of a file, in order, in bounded memory."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
-            for row in batch.to_pylist():
-                yield OwnedPrefix(**{**row, "prefix": row["prefix"].decode()})
+            columns = [_plain(one).to_pylist() for one in batch.columns]
+            for prefix, *others in zip(*columns, strict=True):
+                yield OwnedPrefix(prefix.decode(), *others)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """A column without its dictionary: many times faster to turn into Python's values."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def rows_of(path: Path) -> Iterator[Mapping[str, Any]]:
     """The rows of a file, in order, in bounded memory."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
-            yield from batch.to_pylist()
+            columns = [_plain(one).to_pylist() for one in batch.columns]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(batch.schema.names, values, strict=True))
