@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lastgood.catalog.db import Catalog
 from lastgood.errors import LastgoodError
 from lastgood.runner import Cancelled, FileChanged
 from tests.runner.conftest import RunningCoordinator, contents, write_checkpoint
@@ -140,8 +141,14 @@ def test_a_cancelled_save_commits_nothing(
         gate.set()
         with pytest.raises(Cancelled):
             saving.result(SOON)
+        with Catalog(coordinator.dsn) as catalog, catalog.transaction() as tx:
+            rows = tx.execute(
+                "SELECT a.state FROM attempts a JOIN stages s USING (stage_id) WHERE s.stage = %s",
+                (coordinator.stage,),
+            ).fetchall()
 
     assert not coordinator.workload().latest()
+    assert [row["state"] for row in rows] in ([], ["aborting"])
 
 
 def test_a_linked_file_that_is_rewritten_in_place_fails_the_save(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -109,6 +110,24 @@ def execute(
     except (StoreError, errors.Unavailable) as error:
         told.failed["control keys"] = str(error)
     return _summary(catalog, todo, told)
+
+
+def cancel(catalog: Catalog, stores: Stores, attempt: Attempt) -> Attempt:
+    """Give an open attempt up by its writer's word; answers it as it stands then. Nothing of it can
+    be sent or committed from now on. Its room is free once its last upload grant has ended and a
+    listing found nothing: now, or in a later clean-up. Repeating it is a no-op. Raises AttemptState
+    once it is sealed."""
+    with catalog.transaction() as tx:
+        one = uploads.get(tx, attempt.project, attempt.attempt_id)
+    if one is None:
+        raise errors.NotFound(what="attempt", name=str(attempt.attempt_id))
+    cleaning = _Cleaning(catalog, stores, attempt.project, f"runner:{one.holder}", _Told())
+    cleaning.cancel(one)
+    with suppress(errors.ClockJump):
+        sane_clock.require(catalog)
+        cleaning.each([one], cleaning.finish)
+    with catalog.transaction() as tx:
+        return attempts.get(tx, attempt.project, attempt.attempt_id)
 
 
 def _clean_strays(catalog: Catalog, stores: Stores, project: str, actor: str, told: _Told) -> None:
@@ -233,22 +252,32 @@ class _Cleaning:
             if attempt.state is not State.OPEN or waits is not None:
                 return
             reason = f"no live lease since {current.lease_expires_at.isoformat()}"
-            event = attempts.transition(
-                tx, attempt, State.ABORTING, actor=self.actor, reason=reason
-            )
-            self._intend(tx, current, event, reason)
-            left = incomplete_uploads.of_attempt(tx, self.project, one.attempt_id)
-            incomplete_uploads.move(
-                tx,
-                [entry.entry_id for entry in left if entry.state == "waiting"],
-                "fenced",
-                reason=reason,
-                actor=self.actor,
-                at=event.recorded_at,
-            )
+            self._give_up(tx, attempt, current, reason)
         point("cleanup.after-aborting")
         self.told.counts["aborting"] += 1
         self.finish(one)
+
+    def cancel(self, one: Incomplete) -> None:
+        """The same by the writer's own word, for which neither its lease nor its age counts."""
+        with self.catalog.transaction() as tx:
+            attempt, current = self._locked(tx, one)
+            if attempt.state not in (State.ABORTING, State.CLOSED):
+                attempts.require(attempt, State.OPEN, action="cancelling it")
+                self._give_up(tx, attempt, current, "its writer cancelled it")
+        point("cleanup.after-aborting")
+
+    def _give_up(self, tx: Transaction, attempt: Attempt, one: Incomplete, reason: str) -> None:
+        event = attempts.transition(tx, attempt, State.ABORTING, actor=self.actor, reason=reason)
+        self._intend(tx, one, event, reason)
+        left = incomplete_uploads.of_attempt(tx, self.project, one.attempt_id)
+        incomplete_uploads.move(
+            tx,
+            [entry.entry_id for entry in left if entry.state == "waiting"],
+            "fenced",
+            reason=reason,
+            actor=self.actor,
+            at=event.recorded_at,
+        )
 
     def drop_evidence(self, one: Incomplete) -> None:
         """A failed attempt was kept long enough to be looked at."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lastgood.errors import AttemptState, StaleSequence
+from lastgood.errors import AttemptState, LastgoodError, StaleSequence
 from lastgood.rules.manifest import CheckpointKind, Manifest, ResumedFrom
 from lastgood.rules.names import CheckpointId, StageId
 from lastgood.runner.checkpoint import Checkpoint
 from lastgood.runner.commit import Facts, manifest_of
 from lastgood.runner.http import Coordinator
+from lastgood.runner.retry import Retry
 from lastgood.runner.stopping import Stop
 from lastgood.runner.ticket import ObjectRecord, Ticket
 
 _TRIES = 100  # attempts that an earlier process of the same generation may have left open
+_CANCEL = Retry(patience=timedelta(seconds=10))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Attempts:
         self._next_sequence = 1
         self._resumed_from = resumed_from
         self._unfinished: Unfinished | None = None
+        self._prepared: str | None = None
 
     def is_unfinished(self, request: Request) -> bool:
         """Whether this very request was begun and its attempt is still of use."""
@@ -77,6 +81,7 @@ class Attempts:
                 self.forget()
                 if tries == _TRIES:
                     raise
+        self._prepared = str(answer["attempt"])
         return Ticket.from_prepared(
             answer, request.sizes, url=self._coordinator.url, step=request.step
         )
@@ -94,10 +99,20 @@ class Attempts:
         self._next_sequence = int(sequence) + 1
         self.forget()
 
+    def cancel(self) -> None:
+        """Give the unfinished attempt up: its room is free as soon as its grants have ended. Best
+        effort, since a clean-up of the coordinator gets to it, too."""
+        if self._prepared is not None:
+            coordinator = self._coordinator.until(Stop(), _CANCEL)
+            with suppress(LastgoodError):
+                coordinator.ask("DELETE", f"checkpoints/{self._prepared}")
+        self.forget()
+
     def forget(self) -> None:
         """The unfinished attempt is of no use any more; its bytes are cleaned up by the
         coordinator."""
         self._unfinished = None
+        self._prepared = None
 
     def check(self, request: Request, objects: Sequence[ObjectRecord], facts: Facts) -> None:
         """Refuse before any byte is sent what the manifest could not say. `objects` as far as

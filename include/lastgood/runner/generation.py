@@ -22,6 +22,7 @@ from lastgood.runner.download import Downloaded, download
 from lastgood.runner.files import Source, SourceFile, measured, sizes_of
 from lastgood.runner.http import Coordinator
 from lastgood.runner.lease import WriterLease
+from lastgood.runner.problems import Cancelled
 from lastgood.runner.progress import Progress, Report
 from lastgood.runner.saving import SaveHandle
 from lastgood.runner.snapshot import Snapshot, snapshot_of
@@ -241,6 +242,9 @@ class Generation:
             return work()
         except FencedGeneration as error:
             self._lease.lose(error)
+            raise
+        except Cancelled:
+            self._attempts.cancel()
             raise
         except LastgoodError as error:
             if error.status < 500:  # refused: the same attempt again would be refused again

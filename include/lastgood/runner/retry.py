@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import TypeVar
 
 from lastgood.errors import LastgoodError
 from lastgood.runner.stopping import Stop
+
+log = logging.getLogger("lastgood.runner")
 
 Result = TypeVar("Result")
 
@@ -42,6 +45,7 @@ class Retry:
         the reason of `stop` as soon as there is one.
         """
         pause = self.first_pause
+        said = ""
         deadline: float | None = None
         while True:
             stop.check()
@@ -53,5 +57,8 @@ class Retry:
                 rest = failure.retry_after or pause * random.random()
                 if now + rest.total_seconds() > deadline:
                     raise failure.error from failure
+                if str(failure.error) != said:
+                    said = str(failure.error)
+                    log.warning("waiting up to %.0f s longer: %s", deadline - now, said)
             stop.wait(rest)
             pause = min(pause * 2, self.longest_pause)
