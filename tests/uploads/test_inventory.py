@@ -184,6 +184,21 @@ def test_an_upload_of_nobody_has_an_owner_and_a_deadline_before_it_is_aborted(
     assert left(world) == []
 
 
+def test_a_second_upload_of_nobody_has_its_own_time_beside_an_overdue_finding(
+    world: World,
+) -> None:
+    world.commit(1)
+    world.store.create_upload(NOBODYS, 10)
+    clean(world)
+    world.advance(DEADLINE + timedelta(hours=1))
+    second = world.store.create_upload(NOBODYS, 10)
+    assert clean(world)["stray_uploads_aborted"] == 1
+    assert [one.upload_id for one in world.store.uploads(Prefix(""))] == [second]
+    world.advance(DEADLINE + timedelta(hours=1))
+    assert clean(world)["stray_uploads_aborted"] == 1
+    assert left(world) == []
+
+
 def test_an_explained_upload_of_nobody_stays(world: World) -> None:
     world.commit(1)
     world.store.create_upload(NOBODYS, 10)
