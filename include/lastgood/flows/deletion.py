@@ -147,8 +147,7 @@ class _Removing:
         for start in range(0, len(objects), BATCH_KEYS):
             told: list[KeyRecord] = []
             try:
-                for record in self._outcomes(objects[start : start + BATCH_KEYS]):
-                    told.append(record)
+                told.extend(self._outcomes(objects[start : start + BATCH_KEYS]))
             finally:
                 self._note(told)  # also where the store broke off: what it said before counts
 
