@@ -7,7 +7,7 @@ PY := $(BIN)/python
 STACK := $(PY) -m lastgood.stack
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch run up stop status test test-fast test-slow lint format bench lock clean
+.PHONY: help venv torch run up stop status test test-fast test-slow soak lint format bench lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-fast: venv ## Run the tests that need neither Airflow nor a browser
 
 test-slow: venv ## Run the others: Airflow, the demo, the browser, long faults
 	$(BIN)/pytest -m slow
+
+soak: venv ## Let the state machine and all interleavings run long, from other seeds each time
+	LASTGOOD_SOAK=1 $(BIN)/pytest -o timeout=0 tests/retention/test_state_machine.py tests/concurrency
 
 lint: venv ## Check style, types and import directions
 	$(BIN)/ruff check .

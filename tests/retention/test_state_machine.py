@@ -55,7 +55,7 @@ POLICIES: dict[str, dict[str, Any]] = {
         "short": {},
         "narrow": {"roles": {"hot": {"keep": "newest", "count": 1}}},
         "wide": {"roles": {"hot": {"keep": "newest", "count": 5}}},
-        "by age": {
+        "by-age": {
             "roles": {
                 "hot": {"keep": "newest", "count": 1},
                 "warm": {
@@ -66,7 +66,7 @@ POLICIES: dict[str, dict[str, Any]] = {
                 },
             }
         },
-        "by stage": {
+        "by-stage": {
             "overrides": [{"stages": "sft", "roles": {"hot": {"keep": "newest", "count": 4}}}]
         },
     }.items()
@@ -492,7 +492,7 @@ def test_in_any_order_nothing_kept_is_lost(
     run_state_machine_as_test(
         lambda: Retention(postgres, template_catalog),
         settings=settings(
-            max_examples=int(os.environ.get("LASTGOOD_SOAK_EXAMPLES", "12")),
+            max_examples=200 if os.environ.get("LASTGOOD_SOAK") else 8,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),
