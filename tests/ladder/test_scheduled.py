@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lastgood.flows import scheduled
 from tests.ladder.conftest import Contracts, commit_restorable, receipts_of
 from tests.retention.world import PROJECT, World
+
+
+POD_CONTRACT = """\
+name: tiny
+version: "1"
+command: [/opt/restore, "{parameters.mode}", "{report}"]
+parameters: {mode: {type: text, pattern: "[a-z-]+"}}
+world_size: 2
+timeout: 1m
+memory: 1GB
+executor: kubernetes
+pod: {image: "train:1", template: pod.yaml}
+"""
 
 
 @pytest.fixture
@@ -48,17 +63,15 @@ def test_what_fails_a_level_climbs_no_further(daily: World, contracts: Contracts
     assert receipts_of(daily, copy)[-1].verdict == "fail"
 
 
-def test_a_contract_may_ask_for_a_pod(daily: World, contracts: Contracts) -> None:
-    contracts.register(more="executor: kubernetes\npod: {image: 'train:1', template: pod.yaml}\n")
+def test_a_contract_may_ask_for_a_pod(daily: World, contracts: Contracts, tmp_path: Path) -> None:
+    (tmp_path / "config" / "contracts" / "tiny.yaml").write_text(POD_CONTRACT)
     copy = commit_restorable(daily, 1)
     (shard,) = scheduled.due_validations()
     scheduled.validate_shard(**shard)
 
     assert scheduled.due_restores() == []
-    assert scheduled.due_pods() == [
-        {
-            "image": "train:1",
-            "pod_template_file": "pod.yaml",
-            "arguments": ["lastgood", "verify", str(copy.checkpoint), "--level", "restore"],
-        }
-    ]
+    (pod,) = scheduled.due_pods()
+    assert pod == {"project": PROJECT, "copy_id": copy.copy_id}
+    # Without something that runs pods it proves nothing, and stays due for one that has it.
+    assert scheduled.restore_copy(**pod)["verdict"] == "inconclusive"
+    assert scheduled.due_pods() == [pod]

@@ -28,6 +28,11 @@ def document(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (base | changes).items() if value is not None}
 
 
+def in_pod(pod: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    command = ["{python}", "restore.py", "{parameters.ranks}"]
+    return {"executor": "kubernetes", "pod": pod, "command": command} | changes
+
+
 def parse(**changes: Any) -> Contract:
     return parse_contract(Node(document(**changes), "", refusal))
 
@@ -37,6 +42,19 @@ def test_least_contract_has_sensible_limits() -> None:
     assert contract.tolerance == 0
     assert contract.corrupt_codes == (65,)
     assert (contract.tasks, contract.pod, contract.environment) == (64, None, ())
+
+
+def test_a_pod_runs_one_image_unless_another_is_told() -> None:
+    pod = parse(**in_pod({"image": "train:1", "resources": {"nvidia.com/gpu": 2}})).pod
+    assert pod is not None
+    assert (pod.image, pod.fetch_image, pod.python) == ("train:1", "train:1", "python3")
+    assert pod.resources == {"nvidia.com/gpu": "2"}
+
+
+def test_no_number_is_negative_unless_its_parameter_says_so() -> None:
+    contract = parse(parameters={"ranks": {"type": "integer"}})
+    with pytest.raises(InvalidInput, match="is not from"):
+        contract.parameters["ranks"].words("ranks", -5)
 
 
 def test_words_are_filled_and_never_split() -> None:
@@ -70,6 +88,16 @@ def test_identity_changes_with_every_change() -> None:
         ({"pod": {"image": "x"}}, "", "given together"),
         ({"shell": True}, "", "unknown key"),
         ({"timeout": None}, "", "timeout is missing"),
+        (in_pod({"image": "x"}, processes=4), "processes", "no processes of a worker"),
+        (in_pod({"image": "x"}, reads=["/data"]), "reads", "no reads of a worker"),
+        (in_pod({"image": "x"}, environment=["A"]), "environment", "no environment of a worker"),
+        (in_pod({"image": "x"}, command=["{checkout}/a"]), "command", "is a worker's"),
+        (in_pod({}), "pod", "image is missing"),
+        (in_pod({"image": "x", "privileged": True}), "pod", "unknown key"),
+        (in_pod({"image": "x", "namespace": "A_b"}), "pod.namespace", "is not"),
+        (in_pod({"image": "x", "coordinator": "ftp://a"}), "pod.coordinator", "https://"),
+        (in_pod({"image": "x", "resources": {"memory": "1Gi"}}), "pod.resources.memory", "none of"),
+        (in_pod({"image": "x", "resources": {"cpu": "many"}}), "pod.resources.cpu", "is not"),
     ],
 )
 def test_wrong_contract_is_refused_at_its_place(
@@ -90,6 +118,11 @@ def test_wrong_contract_is_refused_at_its_place(
         (Parameter("number", 0, 1), 0.5, "0.5"),
         (Parameter("number", 0, 1), 1, "1"),
         (Parameter("number", 0, 1), "0.5", None),
+        (Parameter("integer"), 5, "5"),
+        (Parameter("integer"), -5, None),
+        (Parameter("number"), -0.5, None),
+        (Parameter("number"), -0.0, None),
+        (Parameter("integer", -8), -5, "-5"),
         (Parameter("flag"), True, "true"),
         (Parameter("flag"), 1, None),
     ],

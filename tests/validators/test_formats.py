@@ -211,6 +211,14 @@ def missing_rank_where_every_rank_is_declared(root: Path) -> Manifest:
     return manifest_of(root, ranks={MODEL: 0}, world_size=2, sharding={"ranks": "every"})
 
 
+@broken("parts/model-00001-of-00003.bin", None, "of 3 shards number 2 is not there")
+def shard_missing_by_its_number(root: Path) -> Manifest:
+    (root / "parts").mkdir()
+    for number in (1, 3):
+        _torch_zip(root / f"parts/model-0000{number}-of-00003.bin", pickle.dumps({}), data=ONES)
+    return manifest_of(root)
+
+
 def _index(root: Path, weight_map: Mapping[str, str]) -> None:
     (root / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
@@ -582,7 +590,7 @@ def test_sound_checkpoint_of_many_formats_passes(root: Path, tmp_path: Path) -> 
     finding = look_at(root, manifest_of(root, sharding=sharding), tmp_path)
 
     assert finding.verdict == "pass", finding
-    assert not finding.problems
+    assert [(one["path"], one["severity"]) for one in finding.problems] == [("notes.txt", "warn")]
     assert finding.reason == ("5 tensors in 6 files, every value read; 1 files of no known format")
     assert finding.bytes_read > 16 * 1001 + 800
 
@@ -608,6 +616,18 @@ def test_objects_of_one_rank_alone_are_no_missing_ranks(root: Path, tmp_path: Pa
     finding = look_at(root, manifest_of(root, ranks={MODEL: 0}, world_size=8), tmp_path)
 
     assert finding.verdict == "pass"
+    (problem,) = finding.problems
+    assert problem["severity"] == "warn"
+    assert problem["problem"].startswith("only rank 0 of 8 owns objects")
+
+
+def test_a_name_that_claims_shards_without_end_costs_no_time(root: Path, tmp_path: Path) -> None:
+    write_tensors(root / "m-1-of-999999999.safetensors", {"a": ONES})
+
+    finding = look_at(root, manifest_of(root), tmp_path)
+
+    assert finding.verdict == "fail"
+    assert "number 2, 3, 4" in finding.reason
 
 
 def test_a_policy_may_name_a_global_as_harmless(root: Path, tmp_path: Path) -> None:

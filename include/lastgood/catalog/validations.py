@@ -88,7 +88,7 @@ def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
     rows = tx.execute(
         """
         SELECT c.stage_id, c.copy_id, k.generation, k.sequence, k.contract, r.level,
-               r.verdict, r.finished_at, r.validator_version,
+               r.verdict, r.finished_at, r.validator_version, r.settled, k.recorded_at,
                coalesce((SELECT l.verdict FROM receipts l
                           WHERE l.copy_id = c.copy_id AND l.verdict <> 'inconclusive'
                           ORDER BY l.number DESC LIMIT 1), 'pass') = 'fail' AS failed
@@ -96,7 +96,8 @@ def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
           JOIN checkpoints k USING (checkpoint_id)
           JOIN attempts a ON a.attempt_id = k.attempt_id AND a.finished_at IS NOT NULL
           LEFT JOIN LATERAL (
-               SELECT DISTINCT ON (level) level, verdict, finished_at, validator_version
+               SELECT DISTINCT ON (level) level, verdict, finished_at, validator_version,
+                      coalesce((body->'topology'->>'settled')::boolean, false) AS settled
                  FROM receipts WHERE copy_id = c.copy_id ORDER BY level, number DESC) r ON true
          WHERE c.project = %s AND c.state = 'present'
          ORDER BY c.stage_id, k.generation, k.sequence, c.copy_id
@@ -110,11 +111,17 @@ def present(tx: Transaction, project: str) -> dict[int, list[PresentCopy]]:
         told = dict(before.seen.receipts) if before else {}
         if row["level"] is not None:
             told[Level(row["level"])] = Seen(
-                ReceiptVerdict(row["verdict"]), row["finished_at"], row["validator_version"]
+                ReceiptVerdict(row["verdict"]),
+                row["finished_at"],
+                row["validator_version"],
+                row["settled"],
             )
         position = row["generation"], row["sequence"]
         known[row["copy_id"]] = PresentCopy(
-            row["copy_id"], CopySeen(position, told), row["failed"], row["contract"]
+            row["copy_id"],
+            CopySeen(position, told, committed_at=row["recorded_at"]),
+            row["failed"],
+            row["contract"],
         )
     return {stage_id: list(known.values()) for stage_id, known in stages.items()}
 

@@ -11,6 +11,10 @@ from lastgood.rules import layout
 from lastgood.stores.base import Key, Store, StoreError
 
 
+SETTLED = "settled"
+"""In the topology of an inconclusive finding: another try of the same validator finds the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The verdict on a copy, each bad object or tensor, and where and how it was looked for."""
@@ -40,6 +44,11 @@ def absent_or_failed(
         said = f"{layout.CATALOG_KEY} is not there either: is this the store?"
         return Finding("inconclusive", said, bytes_read)
     return Finding("fail", reason, bytes_read, tuple(problems))
+
+
+def settled(reason: str) -> Finding:
+    """What proves nothing, now or later, for as long as the validator is the same."""
+    return Finding("inconclusive", reason, topology={"processes": 1, SETTLED: True})
 
 
 def unreadable(error: StoreError) -> Finding:

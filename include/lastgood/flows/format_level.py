@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from lastgood.catalog.copies import Copy, CopyObject
-from lastgood.flows.findings import Finding, absent_or_failed
+from lastgood.flows.findings import SETTLED, Finding, absent_or_failed
 from lastgood.flows.local_files import download, in_place, scratch_folder
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.policy_sections import ValidationPolicy
@@ -57,10 +57,13 @@ def _probe(
         work,
         limits,
         non_finite=policy.non_finite,
+        unknown_formats=policy.unknown_formats,
         pickle_globals=policy.pickle_globals,
     )
     finding = Finding(found.verdict, found.reason, found.bytes_read, found.problems)
     if found.verdict == "fail":
         finding = absent_or_failed(store, found.reason, found.problems, found.bytes_read)
     topology = {"processes": 1, "limits": limits.to_json(), "outcome": found.outcome.summary()}
+    if found.settled:
+        topology[SETTLED] = True
     return finding.with_process(topology, found.outcome.last_lines)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from lastgood.catalog.copies import Copy
 from lastgood.errors import InvalidInput
 from lastgood.flows import checksum, restore_verdict
-from lastgood.flows.findings import Finding
+from lastgood.flows.findings import Finding, settled
 from lastgood.flows.pod_document import (
     CHECKPOINT,
     FETCH_CORRUPT,
@@ -65,7 +65,7 @@ def check(
     try:
         parameters = contract.bind(manifest)
     except InvalidInput as error:
-        return Finding("inconclusive", str(error))
+        return settled(str(error))
     places = {**_places(contract, pod, manifest), **parameters}
     plan = pod_plan(contract, pod, copy, contract.words(places), lent, url)
     run = pods.run(plan)

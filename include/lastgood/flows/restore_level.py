@@ -15,7 +15,7 @@ from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.errors import InvalidInput
 from lastgood.flows import restore_verdict
 from lastgood.flows.contracts import fixed_places
-from lastgood.flows.findings import Finding
+from lastgood.flows.findings import Finding, settled
 from lastgood.flows.local_files import download, scratch_folder
 from lastgood.rules.contract import Contract
 from lastgood.rules.manifest import Manifest
@@ -40,7 +40,7 @@ def check(
     try:
         parameters = contract.bind(manifest)
     except InvalidInput as error:
-        return Finding("inconclusive", str(error))
+        return settled(str(error))
     with scratch_folder() as scratch:
         root, work = scratch / "checkpoint", scratch / "work"
         work.mkdir()

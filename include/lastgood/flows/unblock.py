@@ -8,10 +8,13 @@ from __future__ import annotations
 from lastgood.catalog import checkpoints, receipts, stages
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.receipts import Receipt
 from lastgood.errors import Conflict, NotFound
 from lastgood.flows import control_keys, quarantine
 from lastgood.flows.establish import establish
+from lastgood.flows.policies import policy_of
 from lastgood.rules.names import CheckpointId
+from lastgood.rules.retention_rules import Level
 from lastgood.stores.open import Stores
 
 
@@ -31,12 +34,21 @@ def unblock(
         if checkpoint is None:
             raise NotFound(what="checkpoint", name=str(name))
         receipt = _passing_receipt(tx, checkpoint)
-        establish(tx, stage, checkpoint, receipt=receipt, because=because, actor=actor)
+        said = because + _weaker_than_the_gate(tx, name.project, receipt)
+        establish(tx, stage, checkpoint, receipt=receipt.receipt, because=said, actor=actor)
     quarantine.publish(catalog, stores, name.project, [stage.stage_id])
     return checkpoint
 
 
-def _passing_receipt(tx: Transaction, checkpoint: Checkpoint) -> str:
+def _weaker_than_the_gate(tx: Transaction, project: str, receipt: Receipt) -> str:
+    """An operator may know better than the gate; the record says that it was so."""
+    gate = policy_of(tx, project).gate.level
+    if Level(receipt.level) in gate.at_least:
+        return ""
+    return f" (it passed level {receipt.level}; the gate asks for {gate})"
+
+
+def _passing_receipt(tx: Transaction, checkpoint: Checkpoint) -> Receipt:
     copy = checkpoints.readable_copy(tx, checkpoint)
     last = None if copy is None else receipts.latest_verdict(tx, checkpoint.project, copy.copy_id)
     if last is None or last.verdict != "pass":
@@ -44,4 +56,4 @@ def _passing_receipt(tx: Transaction, checkpoint: Checkpoint) -> str:
             reason=f"{checkpoint.id} has no present copy whose newest receipt passed; run"
             f" `lastgood verify {checkpoint.id}` first, or establish another checkpoint"
         )
-    return last.receipt
+    return last

@@ -32,21 +32,25 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The latest receipt of one level."""
+    """The latest receipt of one level. `settled`: it proved nothing, and the same validator would
+    prove nothing again."""
 
     verdict: ReceiptVerdict
     finished_at: datetime
     validator_version: str
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CopySeen:
     """A present copy with the latest receipt of each level that it has. `validators` are its own,
-    where a level's depends on the copy: the contract that its manifest names."""
+    where a level's depends on the copy: the contract that its manifest names. `committed_at`: its
+    bytes were last read then, if no receipt says otherwise; None if that is not known."""
 
     position: Position
     receipts: Mapping[Level, Seen] = field(default_factory=dict)
     validators: Mapping[Level, str] = field(default_factory=dict)
+    committed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +151,22 @@ def _why(
     is_newest_pass: bool,
 ) -> Why | None:
     seen = copy.receipts.get(level)
+    reread = _lead(policy.validate.reread_all_within)
     if seen is None:
-        return Why.NEVER_VALIDATED if policy.validate.cadence(level).every_commit else None
+        if policy.validate.cadence(level).every_commit:
+            return Why.NEVER_VALIDATED
+        since = copy.committed_at if level is Level.CHECKSUM else None
+        return Why.REREAD if since is not None and at - since >= reread else None
     if seen.validator_version != version:
         return Why.VALIDATOR_CHANGED
     if seen.verdict is ReceiptVerdict.FAIL:
         return None  # proven corruption does not heal
     if seen.verdict is ReceiptVerdict.INCONCLUSIVE:
-        return Why.INCONCLUSIVE
+        return None if seen.settled else Why.INCONCLUSIVE
     age = at - seen.finished_at
     if is_newest_pass and level is policy.gate.level and age >= _lead(policy.gate.receipt_max_age):
         return Why.GATE_RECEIPT_AGES
-    if level is Level.CHECKSUM and age >= _lead(policy.validate.reread_all_within):
+    if level is Level.CHECKSUM and age >= reread:
         return Why.REREAD
     return None
 

@@ -24,12 +24,17 @@ from lastgood.rules.retention_rules import Level
 S = TypeVar("S")
 
 
+_NOTHING = object()
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How one value is read from a document and written back."""
+    """How one value is read from a document and written back. `unwritten`: the default of a key
+    that came later; without it, documents of before keep their digest."""
 
     read: Callable[[Node], Any]
     write: Callable[[Any], Any]
+    unwritten: object = _NOTHING
 
 
 Forms = Mapping[str, Form]
@@ -41,8 +46,11 @@ def read_section(kind: type[S], node: Node, forms: Forms) -> S:
 
 
 def write_section(section: object, forms: Forms) -> dict[str, Any]:
-    """The section with all its keys, defaults included."""
-    return {key: form.write(getattr(section, key)) for key, form in forms.items()}
+    """The section with all its keys, defaults included, as far as they are written."""
+    values = {key: getattr(section, key) for key in forms}
+    return {
+        key: form.write(values[key]) for key, form in forms.items() if values[key] != form.unwritten
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +175,7 @@ class ValidationPolicy:
     restore: Cadence = NEVER
     reread_all_within: timedelta = timedelta(days=30)
     non_finite: str = "fail"  # what NaN or infinity in a float tensor means: fail, warn, ignore
+    unknown_formats: str = "warn"  # what a file of no known format means: fail, warn, ignore
     pickle_globals: tuple[
         str, ...
     ] = ()  # of pickles, beside those that PyTorch's weights_only knows
@@ -296,6 +305,9 @@ VALIDATE: Forms = {
     "restore": _CADENCE,
     "reread_all_within": DURATION,
     "non_finite": Form(lambda node: node.one_of(("fail", "warn", "ignore")), _same),
+    "unknown_formats": Form(
+        lambda node: node.one_of(("fail", "warn", "ignore")), _same, unwritten="warn"
+    ),
     "pickle_globals": Form(_read_globals, list),
 }
 OBJECTIVES: Forms = {"rpo": DURATION, "rto": DURATION, "max_overhead": SHARE}

@@ -22,13 +22,15 @@ _REPORT_LIMIT_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class FormatFinding:
-    """What the probe proved. `problems` has those that fail and those that only warn."""
+    """What the probe proved. `problems` has those that fail and those that only warn. `settled`:
+    another try of the same validator finds the same."""
 
     verdict: Verdict
     reason: str
     outcome: Outcome
     bytes_read: int = 0
     problems: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    settled: bool = False
 
 
 def version() -> str:
@@ -44,6 +46,7 @@ def check_format(
     limits: Limits,
     *,
     non_finite: str = "fail",
+    unknown_formats: str = "warn",
     pickle_globals: Sequence[str] = (),
 ) -> FormatFinding:
     """Load every tensor of the checkpoint whose objects lie below `root`. `scratch` is an empty
@@ -64,13 +67,18 @@ def check_format(
     )
     command = [*isolation.interpreter(), "lastgood.validators.probe", str(request), str(report)]
     outcome = isolation.run(command, scratch, limits, reads=[root])
-    return _judge(outcome, _read_lines(report))
+    return _judge(outcome, _read_lines(report), unknown_formats)
 
 
-def _judge(outcome: Outcome, lines: Sequence[Mapping[str, Any]]) -> FormatFinding:
+def _judge(
+    outcome: Outcome, lines: Sequence[Mapping[str, Any]], unknown_formats: str
+) -> FormatFinding:
     problems = [_without_event(line) for line in lines if line["event"] == "problem"]
     gaps = [line for line in lines if line["event"] == "gap"]
     done = next((line for line in lines if line["event"] == "done"), None)
+    unknown = done["unknown"] if done else []
+    if unknown_formats != "ignore":
+        problems += [_of_unknown_format(path, unknown_formats) for path in unknown]
     bytes_read = done["bytes_read"] if done else 0
     failures = [one for one in problems if one["severity"] == "fail"]
     if failures:
@@ -81,13 +89,21 @@ def _judge(outcome: Outcome, lines: Sequence[Mapping[str, Any]]) -> FormatFindin
         reason = f"the probe {outcome}" + (f", at {begun[-1]}" if begun else "")
     elif gaps:
         reason = f"not all could be read: {gaps[0]['path'] or 'all'}: {gaps[0]['reason']}"
-    elif not done["files"]:
+    elif not done["files"] and unknown_formats != "ignore":
         reason = "no file is of a format that is known here"
+        return FormatFinding(
+            "inconclusive", reason, outcome, bytes_read, tuple(problems), settled=True
+        )
     else:
-        unknown = f"; {len(done['unknown'])} files of no known format" if done["unknown"] else ""
-        reason = f"{done['tensors']} tensors in {done['files']} files, every value read{unknown}"
+        more = f"; {len(unknown)} files of no known format" if unknown else ""
+        reason = f"{done['tensors']} tensors in {done['files']} files, every value read{more}"
         return FormatFinding("pass", reason, outcome, bytes_read, tuple(problems))
     return FormatFinding("inconclusive", reason, outcome, bytes_read, tuple(problems))
+
+
+def _of_unknown_format(path: str, severity: str) -> dict[str, Any]:
+    said = "it is of no format that is known here"
+    return {"path": path, "tensor": None, "problem": said, "severity": severity}
 
 
 def shown(problem: Mapping[str, Any]) -> str:

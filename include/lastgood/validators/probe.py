@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from lastgood.validators.declared import rank_problems, tensor_problems
+from lastgood.validators.declared import number_problems, rank_problems, tensor_problems
 from lastgood.validators.formats.base import Broken, Checkpoint, Format, Problem, installed, shown
 
 PROBLEMS_LIMIT = 1000
@@ -54,6 +54,8 @@ def _probe(request: Mapping[str, Any], report: TextIO) -> None:
                 tell(problem)
     ranks = [rank for _, _, rank in objects if rank is not None]
     for problem in rank_problems(ranks, request["world_size"], request["sharding"]):
+        tell(problem)
+    for problem in number_problems(checkpoint.sizes):
         tell(problem)
     for problem in tensor_problems(checkpoint, request["sharding"]):
         tell(problem)
