@@ -195,7 +195,7 @@ def _rows(world: World, name: str) -> list[tuple[Any, ...]]:
 def test_csv_and_parquet_reports_give_the_inventory_that_a_listing_gives(world: World) -> None:
     store = world.store
     assert isinstance(store, S3Store)
-    committed = world.commit(1, {name: b"k" * 9 for name in NAMES})
+    committed = world.commit(1, dict.fromkeys(NAMES, b"k" * 9))
     for body in (b"1234567", b"123"):
         store.client.put_object(Bucket=store.bucket, Key="jobs/loose", Body=body)
     for name in NAMES:
