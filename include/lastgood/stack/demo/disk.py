@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
+from datetime import datetime
 from pathlib import Path
 
 _UPLOADS, _QUARANTINE = ".uploads", ".quarantine"
 
 
-def bytes_below(folder: Path) -> int:
-    """The sizes of all regular files below a folder, a file of many names once."""
+def bytes_below(folder: Path, until: datetime | None = None) -> int:
+    """The sizes of all regular files below a folder, a file of many names once; with `until`, only
+    of those that were there at that instant, as nothing was changed since but by new files."""
+    last = float("inf") if until is None else until.timestamp()
     seen: dict[tuple[int, int], int] = {}
     for parent, _, names in os.walk(folder):
         for name in names:
             status = os.lstat(os.path.join(parent, name))
-            if stat.S_ISREG(status.st_mode):
+            if stat.S_ISREG(status.st_mode) and status.st_mtime <= last:
                 seen[status.st_dev, status.st_ino] = status.st_size
     return sum(seen.values())
 

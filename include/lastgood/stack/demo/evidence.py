@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -95,7 +96,7 @@ def gather(demo: Demo, told: Told) -> Evidence:
         newest_receipts=place.operator(
             "receipts", project=PROJECT, checkpoint=found[0]["checkpoint"]
         )["receipts"],
-        disk_bytes=disk.bytes_below(root),
+        disk_bytes=disk.bytes_below(root, until=_listed_at(told)),
         html_fields=fields,
         html_differs=report_page.differing(fields, told.report["document"]),
     )
@@ -103,6 +104,12 @@ def gather(demo: Demo, told: Told) -> Evidence:
 
 def _has(checkpoint: Mapping[str, Any], state: str) -> bool:
     return any(copy["state"] == state for copy in checkpoint["copies"])
+
+
+def _listed_at(told: Told) -> datetime:
+    """When the report's inventory was complete but for its own files."""
+    finished_at: str = told.report["document"]["listing"]["finished_at"]
+    return datetime.fromisoformat(finished_at)
 
 
 def _deletions(
