@@ -128,6 +128,7 @@ def environment_of(ceph: Ceph, endpoint: str | None = None) -> Iterator[None]:
         patch.setenv("AWS_ACCESS_KEY_ID", ceph.access_key)
         patch.setenv("AWS_SECRET_ACCESS_KEY", ceph.secret_key)
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials of its first use
         yield
 
 

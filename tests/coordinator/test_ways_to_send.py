@@ -16,6 +16,7 @@ from lastgood.flows import commit, overview, verify
 from lastgood.flows.services import Services
 from lastgood.stores import parts
 from lastgood.stores.postgres_database import create_tables
+from tests.ceph.attesting import AttestingServer
 from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE
@@ -52,12 +53,15 @@ class TestPresigned:
     def send(self, writer: Writer, attempt: str, path: str, data: bytes) -> list[str]:
         """Send an object by its presigned parts; answers their digests."""
         pieces = [data[at : at + 5 * MIB] for at in range(0, max(1, len(data)), 5 * MIB)]
-        asked = [{"path": path, "numbers": list(range(1, len(pieces) + 1))}]
-        granted = ok(writer.post(f"checkpoints/{attempt}/grants", {"parts": asked}))
+        digests = [sha256(piece) for piece in pieces]
+        asked: dict[str, Any] = {"path": path, "numbers": list(range(1, len(pieces) + 1))}
+        asked["sha256"] = digests  # where nobody needs them, they do no harm
+        granted = ok(writer.post(f"checkpoints/{attempt}/grants", {"parts": [asked]}))
         for url in granted["urls"]:
-            sent = httpx.put(url["url"], content=pieces[url["number"] - 1], timeout=60)
+            piece = pieces[url["number"] - 1]
+            sent = httpx.put(url["url"], headers=url["headers"], content=piece, timeout=60)
             assert sent.status_code == 200, sent.text
-        return [sha256(piece) for piece in pieces]
+        return digests
 
     def test_presigned_parts_become_a_checkpoint_that_is_read_by_presigned_urls(
         self, api: Api
@@ -127,6 +131,70 @@ class TestPresigned:
         refused(ask("a.bin", list(range(1001))), 422, "invalid-input")
         refused(ask("a.bin", [2]), 422, "invalid-input")
         refused(ask("b.bin", [1]), 404, "not-found")
+
+
+class TestAttested:
+    """An S3 store that was seen to check digests: a part is granted for its own, and the commit
+    reads nothing."""
+
+    config = TestPresigned.config
+    send = TestPresigned.send
+
+    @pytest.fixture
+    def bucket(
+        self,
+        ceph: Ceph,
+        ceph_bucket: str,
+        attesting: AttestingServer,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> Iterator[str]:
+        monkeypatch.setattr(parts, "PART_BYTES", 5 * MIB)
+        with environment_of(ceph, attesting.endpoint):
+            yield ceph_bucket
+
+    def test_a_part_is_granted_for_its_digest_alone(self, api: Api) -> None:
+        writer = api.writer()
+        prepared = ok(writer.prepare(1, {"a.bin": b"right"}), 201)
+        assert prepared["part_sha256"]
+        grants = f"checkpoints/{prepared['attempt']}/grants"
+
+        def ask(**more: Any) -> httpx.Response:
+            return writer.post(grants, {"parts": [{"path": "a.bin", "numbers": [1], **more}]})
+
+        assert "sha256" in refused(ask(), 422, "invalid-input")["detail"]
+        refused(ask(sha256=[]), 422, "invalid-input")
+        refused(ask(sha256=["no digest"]), 422, "invalid-input")
+        (url,) = ok(ask(sha256=[sha256(b"right")]))["urls"]
+        assert httpx.put(url["url"], headers=url["headers"], content=b"wrong").is_error
+        assert httpx.put(url["url"], headers=url["headers"], content=b"right").is_success
+
+    def test_a_commit_reads_nothing_where_it_would_otherwise_leave_that_to_workers(
+        self, api: Api, attesting: AttestingServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(verify, "INLINE_BYTES", 0)
+        files = {"big.bin": os.urandom(11 * MIB), "small.bin": b"s", "none.bin": b""}
+        writer = api.writer()
+        prepared = ok(writer.prepare(1, files), 201)
+        digests = {
+            path: self.send(writer, prepared["attempt"], path, data) for path, data in files.items()
+        }
+        manifest = writer.manifest(1, files)
+        for item in manifest["objects"]:
+            item |= {"part_bytes": 5 * MIB, "part_sha256": digests[item["path"]]}
+        attesting.read_bytes = 0
+        assert ok(writer.commit(prepared["attempt"], manifest))["state"] == "committed"
+        assert attesting.read_bytes < 20_000  # control keys, and the last byte of each object
+
+    def test_wrong_bytes_and_missing_parts_are_named(self, api: Api) -> None:
+        """Wrong bytes do not even arrive; others than the manifest names are told by digest."""
+        files = {"bad.bin": b"a" * 100, "gone.bin": b"b"}
+        writer = api.writer()
+        prepared = ok(writer.prepare(1, files), 201)
+        self.send(writer, prepared["attempt"], "bad.bin", b"A" * 100)
+        answer = writer.commit(prepared["attempt"], writer.manifest(1, files))
+        problem = refused(answer, 422, "integrity-failure")
+        told = {item["path"]: item["problem"] for item in problem["objects"]}
+        assert told == {"bad.bin": "digest-mismatch", "gone.bin": "missing-object"}
 
 
 class TestDirect:

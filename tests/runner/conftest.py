@@ -150,8 +150,10 @@ def coordinators(
             if how not in made:
                 root = tmp_path_factory.mktemp(how)
                 place = f"kind: file\nroot: {root}/store\ndirect: {str(how == 'direct').lower()}"
-                if how == "presigned":
-                    running.enter_context(environment_of(request.getfixturevalue("ceph")))
+                if how in ("presigned", "attested"):
+                    before = request.getfixturevalue("attesting") if how == "attested" else None
+                    at = None if before is None else before.endpoint
+                    running.enter_context(environment_of(request.getfixturevalue("ceph"), at))
                     bucket = request.getfixturevalue("make_ceph_bucket")()
                     place = f"kind: s3\nbucket: {bucket}"
                 name = f"catalog_{secrets.token_hex(6)}"
@@ -169,7 +171,8 @@ def coordinators(
 
 @pytest.fixture
 def how(request: pytest.FixtureRequest) -> str:
-    """How jobs send bytes: endpoint, direct or presigned. Parametrize it indirectly."""
+    """How jobs send bytes: endpoint, direct or presigned (attested: to a store that checks the
+    digests of parts; not in one module with presigned). Parametrize it indirectly."""
     return str(getattr(request, "param", "endpoint"))
 
 
