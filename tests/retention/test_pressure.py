@@ -13,7 +13,17 @@ from lastgood import errors
 from lastgood.catalog import capacity, capacity_states, holds, locks, projects, reach_proofs
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.projects import Project, StoreRow
-from lastgood.flows import admission, approval, control_keys, hold, mark, pressure, room, validate
+from lastgood.flows import (
+    admission,
+    approval,
+    control_keys,
+    hold,
+    mark,
+    pressure,
+    reconcile,
+    room,
+    validate,
+)
 from lastgood.flows import sweep as sweep_flow
 from lastgood.rules.capacity import CapacityState
 from lastgood.rules.policy import Policy
@@ -281,6 +291,32 @@ class TestReach:
         assert GRACE - timedelta(minutes=1) <= told <= GRACE + timedelta(minutes=15)
 
 
+def test_a_new_job_that_asked_while_the_project_was_closing_is_refused(
+    world: World, policy: Policy
+) -> None:
+    save(world, [1])
+    fill(world, claimed(world) * 100 // 80)
+
+    def ask() -> str:
+        with world.catalog.transaction() as tx:
+            locks.project_shared(tx, PROJECT)
+            return admission.admit(
+                tx, PROJECT, policy.capacity, [world.store], 1, new_job=True, actor="test"
+            ).name
+
+    unreachable = Proof(world.now(), SIZE, SIZE, SIZE, SIZE, 1, 1, (), {}, {}, ())
+    with world.catalog.transaction() as tx:
+        locks.project_shared(tx, PROJECT)
+        used = capacity.locked_use(tx, PROJECT, "local")
+        reach_proofs.record(tx, PROJECT, "local", None, unreachable)
+        pressure.note(tx, PROJECT, "local", policy.capacity, used, cause="proven", actor="test")
+        session = Session(ask)
+        wait_until_blocked(world.owner)
+    with pytest.raises(errors.NoRoom):
+        session.result()
+    assert changes(world) == [("closed", "proven")]
+
+
 def test_what_is_committed_above_soft_gets_no_extra_role_until_it_is_open_again(
     world: World,
 ) -> None:
@@ -398,7 +434,7 @@ class TestSpillStore:
         took = [self._admit(world, policy, 10, new_job=each) for each in (True, False)]
         assert took == ["spill", "local"]
 
-    def test_copies_there_are_validated_marked_swept_and_deleted_like_others(
+    def test_copies_there_are_validated_marked_swept_deleted_and_reconciled_like_others(
         self, world: World, spill: FileStore, policy: Policy, tmp_path: Path
     ) -> None:
         world.store = spill
@@ -425,6 +461,19 @@ class TestSpillStore:
             if path.is_file() and copies[1].prefix in str(path)
         )
         assert on_disk == copies[1].stored_bytes
+        end = world.now()
+        told = reconcile.run(
+            world.catalog,
+            world.stores,
+            PROJECT,
+            window=(end - timedelta(days=1), end),
+            report_dir=tmp_path / "reports",
+            actor="dag:test",
+        )
+        assert [(one["store"], one["passed"]) for one in told["reports"]] == [
+            ("local", True),
+            ("spill", True),
+        ]
 
 
 class TestSharedStore:
