@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import boto3
 import psycopg
 import pytest
 
@@ -19,10 +18,13 @@ from lastgood.flows import audit, drill, scheduled
 from lastgood.flows.drill_scratch import open_scratch, project_of
 from lastgood.flows.overview import overview
 from lastgood.rules import layout
-from lastgood.stores.base import Prefix, Store
+from lastgood.stores.base import Prefix
 from lastgood.stores.s3 import S3Store
-from lastgood.stores.s3_client import CONFIG, prepared
+from tests.ceph.fixtures import MakeBucket
 from tests.retention.world import PROJECT, World, opened
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 ACTOR = "operator:ann"
 
@@ -87,17 +89,16 @@ def test_the_life_of_a_scratch_checkpoint_shows_all_that_it_must(
     assert scheduled.every_project_name() == [project_of("local"), PROJECT]
 
 
-@pytest.fixture
-def bucket(moto_s3: str) -> Store:
-    client = prepared(boto3.client("s3", endpoint_url=moto_s3, config=CONFIG))
-    client.create_bucket(Bucket="drilled")
-    client.put_bucket_versioning(Bucket="drilled", VersioningConfiguration={"Status": "Enabled"})
-    return S3Store("local", client, "drilled", "at")
-
-
-def test_the_same_life_is_lived_in_a_versioned_bucket(
-    catalog_dsn: str, owner_dsn: str, tmp_path: Path, bucket: Store
+@pytest.mark.parametrize("versioned", [False, True])
+def test_the_same_life_is_lived_in_a_bucket(
+    catalog_dsn: str,
+    owner_dsn: str,
+    tmp_path: Path,
+    ceph_client: S3Client,
+    make_ceph_bucket: MakeBucket,
+    versioned: bool,
 ) -> None:
+    bucket = S3Store("local", ceph_client, make_ceph_bucket(versioned=versioned), "at")
     with opened(catalog_dsn, owner_dsn, tmp_path, store=bucket) as world:
         assert drill.failures(run(world)) == []
 
