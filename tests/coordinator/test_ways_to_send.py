@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 import httpx
@@ -22,6 +23,9 @@ from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE
 from tests.coordinator.api import Api, Writer, bearer, ok, refused, sha256
 from tests.coordinator.conftest import CONFIG
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 Config = dict[str, str]
 MIB = 1 << 20
@@ -131,6 +135,33 @@ class TestPresigned:
         refused(ask("a.bin", list(range(1001))), 422, "invalid-input")
         refused(ask("a.bin", [2]), 422, "invalid-input")
         refused(ask("b.bin", [1]), 404, "not-found")
+
+
+class TestVersioned:
+    """A bucket with versions: what was committed is one version of each object."""
+
+    config = TestPresigned.config
+    send = TestPresigned.send
+
+    @pytest.fixture
+    def bucket(self, ceph: Ceph, ceph_versioned_bucket: str) -> Iterator[str]:
+        with environment_of(ceph):
+            yield ceph_versioned_bucket
+
+    def test_a_later_version_is_neither_verified_nor_read(
+        self, api: Api, bucket: str, ceph_client: S3Client
+    ) -> None:
+        files = {"a.bin": b"a" * 100}
+        writer = api.writer()
+        prepared = ok(writer.prepare(1, files), 201)
+        self.send(writer, prepared["attempt"], "a.bin", files["a.bin"])
+        ok(writer.commit(prepared["attempt"], writer.manifest(1, files)))
+        [url] = [item["url"] for item in ok(api.reader(), 201)["objects"]]
+        key = unquote(urlsplit(url).path).removeprefix(f"/{bucket}/")
+        ceph_client.put_object(Bucket=bucket, Key=key, Body=b"something else")
+        for reading in (url, *(item["url"] for item in ok(api.reader(), 201)["objects"])):
+            assert "versionId=" in reading
+            assert httpx.get(reading).content == files["a.bin"]
 
 
 class TestAttested:
