@@ -101,7 +101,7 @@ class OperatorPods:
             def await_pod_start(self, pod: Any) -> None:
                 """Nothing: the start is a part of what is waited for."""
 
-            def await_pod_completion(self, pod: Any) -> None:
+            def await_pod_completion(self, pod: Any) -> None:  # type: ignore[override]
                 moved = time.monotonic()
                 while (found := self.pod_manager.read_pod(pod)).status.phase not in _ENDED:
                     if _moves(found):
@@ -111,7 +111,9 @@ class OperatorPods:
                     time.sleep(look_seconds)
 
         pod = plan.pod
-        connection = {} if pod.connection is None else {"kubernetes_conn_id": pod.connection}
+        connection: dict[str, Any] = {}
+        if pod.connection is not None:
+            connection["kubernetes_conn_id"] = pod.connection
         return EndedByItsPhase(
             task_id=self._context["ti"].task_id,
             namespace=pod.namespace,

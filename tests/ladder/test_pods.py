@@ -73,10 +73,13 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, kubeconfig: dict[str, Any]) -> None:
-    """An Airflow connection by which the cluster is reached."""
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", connection_of(kubeconfig))
+
+
+def connection_of(kubeconfig: dict[str, Any]) -> str:
+    """An Airflow connection by which a cluster is reached."""
     extra = {"kube_config": json.dumps(kubeconfig)}
-    connection = {"conn_type": "kubernetes", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", json.dumps(connection))
+    return json.dumps({"conn_type": "kubernetes", "extra": extra})
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from lastgood.flows import scheduled
 from tests.ladder.conftest import Contracts, commit_restorable, receipts_of
 from tests.retention.world import PROJECT, World
 
-
 POD_CONTRACT = """\
 name: tiny
 version: "1"

@@ -622,12 +622,19 @@ def test_objects_of_one_rank_alone_are_no_missing_ranks(root: Path, tmp_path: Pa
 
 
 def test_a_name_that_claims_shards_without_end_costs_no_time(root: Path, tmp_path: Path) -> None:
-    write_tensors(root / "m-1-of-999999999.safetensors", {"a": ONES})
+    write_tensors(root / "m-000000001-of-999999999.safetensors", {"a": ONES})
 
     finding = look_at(root, manifest_of(root), tmp_path)
 
     assert finding.verdict == "fail"
     assert "number 2, 3, 4" in finding.reason
+
+
+def test_notes_that_are_numbered_are_no_shards(root: Path, tmp_path: Path) -> None:
+    (root / "part-00001-of-00003.json").write_text("{}")
+    write_tensors(root / "eval-1-of-3.safetensors", {"a": ONES})
+
+    assert look_at(root, manifest_of(root), tmp_path).verdict == "pass"
 
 
 def test_a_policy_may_name_a_global_as_harmless(root: Path, tmp_path: Path) -> None:

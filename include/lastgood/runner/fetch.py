@@ -73,7 +73,7 @@ def main(arguments: list[str], environment: Mapping[str, str]) -> int:
         missing = [name for name in (URL, LEASE, TOKEN) if not environment.get(name)]
         if missing:
             raise InvalidInput(where=missing[0], reason="is not set")
-        fetch(*(environment[name] for name in (URL, LEASE, TOKEN)), Path(folder))
+        fetch(environment[URL], environment[LEASE], environment[TOKEN], Path(folder))
     except CorruptObject as error:
         return _told(message, error.type, str(error), CORRUPT)
     except (LastgoodError, OSError) as error:

@@ -21,7 +21,9 @@ from typing import Any
 from lastgood.validators.formats.base import Checkpoint, Problem, Tensor, shown_numbers
 
 MANIFEST = "manifest"
-_NUMBERED = re.compile(r"(.*?)(\d{1,9})-of-(\d{1,9})(.*)", re.DOTALL)
+_NUMBERED = re.compile(
+    r"(.*?)(\d{3,9})-of-(\d{3,9})(\.(?:safetensors|bin|pt|pth|ckpt|npz|npy))", re.DOTALL
+)
 _SHOWN = 10
 
 
@@ -45,7 +47,7 @@ def number_problems(paths: Iterable[str]) -> Iterator[Problem]:
     sets: dict[tuple[str, str, int], dict[int, str]] = {}
     for path in paths:
         found = _NUMBERED.fullmatch(path)
-        if found is not None:
+        if found is not None and len(found[2]) == len(found[3]):
             before, number, total, after = found.groups()
             sets.setdefault((before, after, int(total)), {})[int(number)] = path
     for (_, _, total), members in sorted(sets.items()):

@@ -59,6 +59,7 @@ def check_format(
                 "objects": [[one.path, one.size_bytes, one.rank] for one in manifest.objects],
                 "step": manifest.step,
                 "world_size": manifest.world_size,
+                "whole": not manifest.dependencies,  # else shards may lie in what it depends on
                 "sharding": dict(manifest.sharding),
                 "non_finite": non_finite,
                 "pickle_globals": list(pickle_globals),

@@ -55,7 +55,7 @@ def _probe(request: Mapping[str, Any], report: TextIO) -> None:
     ranks = [rank for _, _, rank in objects if rank is not None]
     for problem in rank_problems(ranks, request["world_size"], request["sharding"]):
         tell(problem)
-    for problem in number_problems(checkpoint.sizes):
+    for problem in number_problems(checkpoint.sizes if request["whole"] else ()):
         tell(problem)
     for problem in tensor_problems(checkpoint, request["sharding"]):
         tell(problem)

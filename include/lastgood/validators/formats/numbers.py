@@ -195,7 +195,7 @@ class Values:
         records = np.empty((at_once, record_bytes), dtype=np.uint8)
         while count:
             part = records[: min(count, at_once)]
-            fill(stream, memoryview(part).cast("B"), path, tensor)
+            fill(stream, part.data.cast("B"), path, tensor)
             count -= len(part)
             self._checkpoint.bytes_read += part.nbytes
             for one in leaves:

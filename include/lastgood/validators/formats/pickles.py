@@ -14,7 +14,7 @@ import pickletools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 from lastgood.validators.formats.base import Broken, shown_numbers
 
@@ -162,7 +162,8 @@ def _require_honest(path: str, stream: BinaryIO) -> None:
     left = stream.seek(0, io.SEEK_END) - begin
     stream.seek(begin)
     try:
-        for opcode, value, place in pickletools.genops(_Clipped(stream, begin + left)):
+        clipped = cast("IO[bytes]", _Clipped(stream, begin + left))
+        for opcode, value, place in pickletools.genops(clipped):
             claimed = opcode.name in _CLAIMS and isinstance(value, int) and value > left
             if claimed:
                 problem = f"its pickle claims {shown_numbers(value)} by {opcode.name}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import struct
 import zipfile
 from collections.abc import Sequence
@@ -111,8 +110,9 @@ def _require_the_same(
     """What an entry says of itself is what the directory says of it: a reader may believe either.
     Sizes that follow the data (flag 3) are nought here."""
     _, _, flags, method, _, _, _, packed, size, *_ = fields
-    told = name.decode("utf-8" if flags & _IS_UTF8 else "cp437", errors="replace")
-    if told.partition("\0")[0].replace(os.sep, "/") != info.filename:
+    listed = info.orig_filename.encode("utf-8" if info.flag_bits & _IS_UTF8 else "cp437")
+    if name != listed:
+        told = name.decode(errors="replace")
         raise Broken(path, info.filename, f"the entry itself has the name {shown(told, 100)}")
     if method != info.compress_type:
         raise Broken(path, info.filename, f"the entry itself is packed by method {method}")
