@@ -10,7 +10,7 @@ import pytest
 
 from lastgood.catalog import attempt_objects, attempts, locks, stages, tombstones
 from lastgood.catalog.attempts import Attempt
-from lastgood.flows import cleanup, control_keys
+from lastgood.flows import cleanup, cleanup_plan, control_keys
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from tests.factories import upload_object
@@ -221,7 +221,7 @@ def test_old_control_keys_are_pruned_and_the_newest_stay(world: World) -> None:
 def test_a_commit_that_seals_first_is_not_aborted(world: World) -> None:
     attempt = begun(world)
     world.advance(ABORT_AFTER)
-    planned = cleanup.plan(world.catalog, PROJECT)
+    planned = cleanup_plan.plan(world.catalog, PROJECT)
     assert [each.attempt_id for each in planned.abort] == [attempt.attempt_id]
     with world.catalog.transaction() as tx:
         stages.locked(tx, PROJECT, attempt.stage_id)

@@ -17,7 +17,7 @@ from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold
 from lastgood.flows import (
-    cleanup,
+    cleanup_plan,
     hold,
     mark,
     overview,
@@ -155,15 +155,15 @@ def test_each_upload_and_its_evidence_have_the_time_of_their_stage(world: World)
     other = world.prepare(1, {"a": b"a"}, stage="sft")
 
     world.advance(2 * HOUR)
-    first = cleanup.plan(world.catalog, PROJECT)
+    first = cleanup_plan.plan(world.catalog, PROJECT)
     world.advance(2 * HOUR)
-    second = cleanup.plan(world.catalog, PROJECT)
+    second = cleanup_plan.plan(world.catalog, PROJECT)
 
     assert [one.attempt_id for one in first.abort] == [own.attempt_id]
     assert "3:00:00" in first.waiting[other.attempt_id]
     assert {one.attempt_id for one in second.abort} == {own.attempt_id, other.attempt_id}
     world.advance(3 * DAY)
-    old = cleanup.plan(world.catalog, PROJECT).evidence
+    old = cleanup_plan.plan(world.catalog, PROJECT).evidence
     assert [one.attempt_id for one in old] == [evidence[0].attempt_id]
 
 

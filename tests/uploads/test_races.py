@@ -15,7 +15,7 @@ import pytest
 
 from lastgood.errors import AttemptState, LastgoodError
 from lastgood.flows import upload
-from lastgood.stores.base import Prefix
+from lastgood.stores.base import Prefix, StoreError
 from lastgood.stores.s3 import S3Store
 from tests.retention.world import World
 from tests.uploads.writers import ABORT_AFTER, OBJECTS, Begun, begin, clean, history
@@ -259,3 +259,37 @@ def test_a_put_to_a_real_server_that_is_stopped_past_its_grant(ceph_world: World
     assert (told["failed"], told["incomplete_uploads"]) == ({}, 0)
     assert nothing_is_left(begun)
     assert begun.state == "closed"
+
+
+@pytest.mark.parametrize("where", ["world", "ceph_world"])
+def test_parts_that_are_sent_while_they_are_aborted_leave_nothing(
+    request: pytest.FixtureRequest, where: str
+) -> None:
+    """Senders that ask for no leave, as a paused job with old URLs would: to the store itself."""
+    world: World = request.getfixturevalue(where)
+    begun = begin(world, objects={f"{number}.bin": b"x" * 64 for number in range(6)})
+    world.advance(ABORT_AFTER)
+    gate = threading.Barrier(len(begun.objects) + 1)
+
+    def send_until_refused(path: str) -> int:
+        gate.wait(WAIT_SECONDS)
+        sent = 0
+        while True:
+            try:
+                begun.send(path)
+            except StoreError:
+                return sent
+            sent += 1
+
+    with ThreadPoolExecutor(len(begun.objects)) as senders:
+        sending = [senders.submit(send_until_refused, path) for path in begun.objects]
+        gate.wait(WAIT_SECONDS)
+        told = clean(world)
+        for one in sending:
+            one.result(WAIT_SECONDS)
+    if not told["closed"]:  # parts came after each of the aborts: the next run goes on
+        assert begun.state == "aborting"
+    told = clean(world)
+    assert (told["failed"], told["incomplete_uploads"], begun.state) == ({}, 0, "closed")
+    assert nothing_is_left(begun)
+    assert {one.state for one in begun.entries()} == {"gone"}

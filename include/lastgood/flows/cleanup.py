@@ -14,7 +14,7 @@ close    only when a complete listing, made after the last grant ended, finds no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -48,25 +48,11 @@ from lastgood.flows import (
     stray_uploads,
     upload_look,
 )
+from lastgood.flows.cleanup_plan import Plan, evidence_is_old, grant_left, plan, waits_for
 from lastgood.flows.pending_uploads import abort_all
 from lastgood.flows.policies import policy_of
-from lastgood.rules.policy import Policy
-from lastgood.rules.upload_threshold import Measured, Threshold, threshold
 from lastgood.stores.base import ForeignEntry, ObjectLocked, StoreError
 from lastgood.stores.open import Stores
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a clean-up would do now: attempts to abort, to go on with, and failed ones whose
-    evidence was kept long enough. `waiting` says what the other incomplete ones still wait
-    for."""
-
-    project: str
-    abort: tuple[Incomplete, ...]
-    resume: tuple[Incomplete, ...]
-    evidence: tuple[Incomplete, ...]
-    waiting: Mapping[UUID, str]
 
 
 @dataclass(slots=True)
@@ -174,52 +160,6 @@ def _summary(catalog: Catalog, todo: Plan, told: _Told) -> dict[str, Any]:
     }
 
 
-def plan(catalog: Catalog, project: str) -> Plan:
-    """What a clean-up would do now. Raises NotFound."""
-    with catalog.transaction() as tx:
-        policy = policy_of(tx, project)
-        measured = uploads.measured(tx, project)
-        now = history.now(tx)
-        opened = uploads.in_state(tx, project, "open")
-        aborting = uploads.in_state(tx, project, "aborting")
-        failed = uploads.in_state(tx, project, "failed")
-        held = rebuilds.holds_standing(tx, project)
-    waits = {each.attempt_id: _waits_for(each, policy, measured, now) for each in opened}
-    return Plan(
-        project=project,
-        abort=tuple(each for each in opened if waits[each.attempt_id] is None),
-        resume=tuple(aborting),
-        evidence=()
-        if held
-        else tuple(each for each in failed if _evidence_is_old(each, policy, now)),
-        waiting={attempt: why for attempt, why in waits.items() if why is not None},
-    )
-
-
-def threshold_of(each: Incomplete, policy: Policy, measured: Mapping[str, Measured]) -> Threshold:
-    """The age from which an attempt may be given up, by the rules of its stage and the measured
-    uploads of its class."""
-    rules = policy.for_stage(each.workload, each.stage).uploads
-    return threshold(rules, each.workload_class, measured.get(each.workload_class))
-
-
-def _waits_for(
-    each: Incomplete, policy: Policy, measured: Mapping[str, Measured], now: datetime
-) -> str | None:
-    """Why an open attempt must not be fenced yet; None if nothing speaks for it any more."""
-    if each.lease_expires_at > now:
-        return f"its writer lease lasts until {each.lease_expires_at.isoformat()}"
-    needed = threshold_of(each, policy, measured)
-    if now - each.recorded_at < needed.age:
-        return f"it is younger than {needed.age} ({needed.because})"
-    return None
-
-
-def _evidence_is_old(each: Incomplete, policy: Policy, now: datetime) -> bool:
-    rules = policy.for_stage(each.workload, each.stage)
-    return now - each.state_at >= rules.forensic_retention and each.quiet_since() <= now
-
-
 @dataclass(frozen=True, slots=True)
 class _Cleaning:
     catalog: Catalog
@@ -248,7 +188,7 @@ class _Cleaning:
         with self.catalog.transaction() as tx:
             attempt, current = self._locked(tx, one)
             policy = policy_of(tx, self.project)
-            waits = _waits_for(current, policy, uploads.measured(tx, self.project), history.now(tx))
+            waits = waits_for(current, policy, uploads.measured(tx, self.project), history.now(tx))
             if attempt.state is not State.OPEN or waits is not None:
                 return
             reason = f"no live lease since {current.lease_expires_at.isoformat()}"
@@ -284,7 +224,7 @@ class _Cleaning:
         with self.catalog.transaction() as tx:
             attempt, current = self._locked(tx, one)
             policy = policy_of(tx, self.project)
-            if attempt.state is not State.FAILED or not _evidence_is_old(
+            if attempt.state is not State.FAILED or not evidence_is_old(
                 current, policy, history.now(tx)
             ):
                 return
@@ -314,9 +254,9 @@ class _Cleaning:
             began_at = history.now(lock)
             attempt = uploads.get(lock, self.project, one.attempt_id)
             assert attempt is not None
-            if attempt.grant_expires_at >= began_at:
-                until = attempt.grant_expires_at.isoformat()
-                self.told.waiting[one.attempt_id] = f"its last upload grant lasts until {until}"
+            left = grant_left(attempt, began_at)
+            if left is not None:
+                self.told.waiting[one.attempt_id] = left
                 return
             store = self.stores[one.store]
             aborted = abort_all(self.catalog, store, attempt, tombstone, self.actor)

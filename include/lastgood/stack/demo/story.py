@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lastgood.catalog.copies import Copy
-from lastgood.flows import cleanup, sweep
+from lastgood.flows import cleanup_plan, sweep
 from lastgood.stack.airflow_api import DagRun
 from lastgood.stack.demo import dag_runs, disk
 from lastgood.stack.demo.dag_runs import DAG_IDS, PATIENCE
@@ -204,7 +204,7 @@ def _clean_up(demo: Demo, attempt: str) -> None:
     with demo.screen.step("wait until the killed writer's lease and grants have ended") as say:
 
         def is_given_up() -> bool:
-            plan = cleanup.plan(demo.place.services.catalog, PROJECT)
+            plan = cleanup_plan.plan(demo.place.services.catalog, PROJECT)
             waiting = {str(one): why for one, why in plan.waiting.items()}
             if attempt in waiting:
                 say(waiting[attempt])
@@ -251,7 +251,7 @@ def _in_state(demo: Demo, state: str) -> list[str]:
 
 def _uploads(demo: Demo) -> list[dict[str, Any]]:
     """Attempts of this and of earlier demos that are not committed and not closed."""
-    found: list[dict[str, Any]] = demo.place.operator("uploads", project=PROJECT)["uploads"]
+    found: list[dict[str, Any]] = demo.place.operator("uploads", project=PROJECT)["attempts"]
     of_a_demo = re.compile(rf"{PROJECT}/{_WORKLOAD}(-\d+)?/{STAGE}/")
     return [one for one in found if of_a_demo.match(one["checkpoint"])]
 
