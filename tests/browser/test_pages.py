@@ -60,3 +60,29 @@ def test_an_operator_clicks_to_a_checkpoint_and_holds_it(
     )
     assert world.state(kept) == "present"
     assert chromium.get_log("browser") == []
+
+
+def test_an_operator_takes_a_checkpoint_back_out_of_quarantine(
+    chromium: WebDriver, url: str, world: World
+) -> None:
+    old = world.commit(1)
+    world.commit(2)
+    world.commit(3)
+    world.mark()
+    world.sweep()
+    assert world.state(old) == "quarantined"
+
+    chromium.get(f"{url}quarantine")
+    chromium.find_element(By.LINK_TEXT, str(old.checkpoint)).click()
+    chromium.find_element(By.TAG_NAME, "summary").click()
+    form = chromium.find_element(By.CSS_SELECTOR, "details form.form")
+    form.find_element(By.NAME, "because").send_keys("needed once more")
+    form.find_element(By.TAG_NAME, "button").click()
+    done = WebDriverWait(chromium, 10).until(
+        lambda browser: browser.find_element(By.CSS_SELECTOR, ".done")
+    )
+
+    assert "present again" in done.text
+    assert world.state(old) == "present"
+    assert set(world.keys(old).values()) == {False}
+    assert chromium.get_log("browser") == []

@@ -29,6 +29,13 @@ CONTROL_KEYS = st.one_of(
     st.builds(
         ControlKey, st.sampled_from([ControlKind.GENERATION, ControlKind.EVENT]), STAGES, NUMBERS
     ),
+    st.builds(
+        ControlKey,
+        st.just(ControlKind.DIGEST),
+        st.none(),
+        NUMBERS,
+        STAGES.map(lambda stage: stage.project),
+    ),
 )
 CHECKPOINT = CheckpointId.parse("lab/llm-7b/sft/3.14")
 ATTEMPT = AttemptId("6f1d9c3e-1111-4222-8333-444455556666")
@@ -49,6 +56,7 @@ def test_keys_look_as_they_are_documented() -> None:
     assert layout.event_key(stage, 7) == (
         "control/stages/lab/llm-7b/sft/event/00000000000000000007"
     )
+    assert layout.digest_key("lab", 7) == "control/digests/lab/00000000000000000007"
 
 
 @given(st.one_of(ATTEMPT_KEYS, CONTROL_KEYS))
