@@ -67,7 +67,13 @@ POLICIES: dict[str, dict[str, Any]] = {
             }
         },
         "by-stage": {
-            "overrides": [{"stages": "sft", "roles": {"hot": {"keep": "newest", "count": 4}}}]
+            "overrides": [
+                {
+                    "workloads": "*",
+                    "stages": "sft",
+                    "roles": {"hot": {"keep": "newest", "count": 4}},
+                }
+            ]
         },
     }.items()
 }
