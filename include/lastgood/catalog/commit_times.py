@@ -38,4 +38,4 @@ def recent(
     )
     for (workload, stage), found in groupby(rows, key=itemgetter("workload", "stage")):
         commits = [Commit(row["recorded_at"], row["total_bytes"]) for row in found]
-        yield StageId(project, workload, stage), commits
+        yield StageId.of(project, workload, stage), commits
