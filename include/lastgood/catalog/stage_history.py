@@ -8,7 +8,7 @@ always reads the same history. One query answers for a project, stage by stage, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -234,12 +234,10 @@ def of_stage(tx: Transaction, project: str, stage_id: int, as_of: datetime) -> S
 
 
 def _read_stage(project: str, rows: Iterable[Row]) -> StageHistory:
-    copies: dict[Position, list[Row]] = {}
-    for row in rows:
-        copies.setdefault((row.generation, row.sequence), []).append(row)
     reading = _Reading()
-    for position, of_checkpoint in copies.items():
-        reading.add(position, of_checkpoint)
+    for row in rows:
+        reading.add(row)
+    reading.end()
     return StageHistory(
         row.stage_id,
         StageId.of(project, row.workload, row.stage),
@@ -270,15 +268,24 @@ class _Reading:
         self.resumed_from: dict[Position, Position] = {}
         self.copies: dict[Position, tuple[tuple[int, int], ...]] = {}
         self.checkpoint_ids: dict[Position, int] = {}
+        self._checkpoint: list[Row] = []  # the copies of the one that is being read
 
-    def add(self, position: Position, copies: Sequence[Row]) -> None:
-        """One checkpoint, a row for each of its copies."""
+    def add(self, row: Row) -> None:
+        """The next copy."""
+        if self._checkpoint and self._checkpoint[0].checkpoint_id != row.checkpoint_id:
+            self.end()
+        self._checkpoint.append(row)
+
+    def end(self) -> None:
+        """A checkpoint has no further copy."""
+        copies = self._checkpoint
+        self._checkpoint = []
         row = copies[0] if len(copies) == 1 else min(copies, key=_usefulness)
-        self.history.append(_candidate(row))
+        candidate = _candidate(row)
+        position = candidate.position
+        self.history.append(candidate)
         self.checkpoint_ids[position] = row.checkpoint_id
-        self.copies[position] = tuple(
-            [(each.copy_id, each.total_bytes + each.control_bytes) for each in copies]
-        )
+        self.copies[position] = tuple([_copy(each) for each in copies])
         if row.holds:
             self.holds[position] = row.holds
         if row.readers:
@@ -299,6 +306,10 @@ _NOTHING: Mapping[str, int | float] = {}
 def _usefulness(row: Row) -> tuple[bool, bool, int]:
     """Of several copies the one to decide by: present before quarantined, sound before failed."""
     return row.to_state != "present", bool(row.failed), row.copy_id
+
+
+def _copy(row: Row) -> tuple[int, int]:
+    return row.copy_id, row.total_bytes + row.control_bytes
 
 
 def _candidate(row: Row) -> Candidate:

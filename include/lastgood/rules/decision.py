@@ -52,9 +52,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A candidate: no reason keeps it. `role` is the one that it leaves, None where it had none."""
+    """How a candidate goes: no reason keeps it. `role` is the one that it leaves, None where it had
+    none."""
 
-    position: Position
     role: Role | None
     text: str
 

@@ -212,28 +212,30 @@ class _Deciding:
     def _leaving(self, candidate: Candidate) -> Leaving:
         position = candidate.position
         if self._facts.retired:
-            return Leaving(position, None, "the stage has reached the end of its life")
+            return Leaving(None, "the stage has reached the end of its life")
         if not candidate.sound:
-            return Leaving(position, None, "a receipt failed: it takes no slot of a role")
+            return Leaving(None, "a receipt failed: it takes no slot of a role")
         if position in self._aged:
             role = self._aged[position]
-            return Leaving(position, role, f"its time as {role.name} is over")
-        displaced_from = self._widest_newest or self._best_of(candidate)
-        if displaced_from is None:
-            return Leaving(position, None, "no role selects it")
-        return Leaving(position, displaced_from, f"others took the slots of {displaced_from.name}")
+            return Leaving(role, f"its time as {role.name} is over")
+        return self._out_of_newest or self._out_of_best(candidate)
 
     @cached_property
-    def _widest_newest(self) -> Role | None:
-        """The largest role of the newest: every checkpoint had it once."""
+    def _out_of_newest(self) -> Leaving | None:
+        """From the largest role of the newest: every checkpoint had it once."""
         newest = (role for role in self._policy.roles if isinstance(role.rule, Newest))
-        return max(newest, key=lambda role: (role.rule.most() or 0, role.name), default=None)
+        role = max(newest, key=lambda role: (role.rule.most() or 0, role.name), default=None)
+        return None if role is None else _displaced(role)
 
-    def _best_of(self, candidate: Candidate) -> Role | None:
+    def _out_of_best(self, candidate: Candidate) -> Leaving:
         for role in self._policy.roles:
             if isinstance(role.rule, Best) and role.rule.metric in candidate.metrics:
-                return role
-        return None
+                return _displaced(role)
+        return Leaving(None, "no role selects it")
+
+
+def _displaced(role: Role) -> Leaving:
+    return Leaving(role, f"others took the slots of {role.name}")
 
 
 def _span(role: Role) -> tuple[timedelta, str]:

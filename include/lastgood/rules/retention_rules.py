@@ -50,7 +50,8 @@ class ReceiptVerdict(StrEnum):
 _PASS, _FAIL = ReceiptVerdict.PASS, ReceiptVerdict.FAIL
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: a mark makes a million of them, and to freeze each costs more than to decide over it.
+@dataclass(slots=True)
 class Candidate:
     """One checkpoint of a stage with its copy, as of the moment of the decision.
 
@@ -81,13 +82,10 @@ class Candidate:
     qualifies: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        exists = self.present or self.quarantined
-        sound = not self.failed and _FAIL not in self.receipts.values()
-        put = object.__setattr__
-        put(self, "position", (self.generation, self.sequence))
-        put(self, "exists", exists)
-        put(self, "sound", sound)
-        put(self, "qualifies", exists and sound)
+        self.position = (self.generation, self.sequence)
+        self.exists = self.present or self.quarantined
+        self.sound = not self.failed and _FAIL not in self.receipts.values()
+        self.qualifies = self.exists and self.sound
 
     @property
     def proven(self) -> bool:
@@ -170,10 +168,13 @@ class Every:
     def _representatives(self, history: History) -> dict[Bucket, Candidate]:
         buckets = Buckets(self.interval, ZoneInfo(self.zone))
         newest: dict[Bucket, Candidate] = {}
+        before: Bucket | None = None
         for candidate in history:
             if candidate.qualifies and (self.validated is None or candidate.passes(self.validated)):
                 bucket = buckets.of(candidate.committed_at)
-                newest.pop(bucket, None)  # the order of the dict stays that of the history
+                if bucket != before:  # the order of the dict stays that of the history
+                    newest.pop(bucket, None)
+                    before = bucket
                 newest[bucket] = candidate
         return newest
 
