@@ -10,12 +10,13 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
-from lastgood.rules.accounting import Covers, Number, compare
+from lastgood.rules.accounting import Covers, Number, Unreadable, compare
 from lastgood.stores import file_numbers
 from lastgood.stores.base import Key
 from lastgood.stores.file import FileStore
-from lastgood.stores.s3_numbers import cloudwatch_number
+from lastgood.stores.s3_numbers import cloudwatch_number, s3_numbers
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -129,3 +130,25 @@ def test_the_newest_day_counts_over_every_storage_class(moto_s3: str) -> None:
     assert found.as_of is not None
     assert found.as_of >= days[0]
     assert nothing is None
+
+
+def test_metrics_that_may_not_be_read_are_named_and_stop_nothing(moto_s3: str) -> None:
+    def refused() -> Any:
+        answer = {"Error": {"Code": "AccessDenied", "Message": "no"}}
+        raise ClientError(answer, "ListMetrics")
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=moto_s3,
+        region_name="us-east-1",
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",
+    )
+    client.create_bucket(Bucket="unmeasured")
+
+    (found,) = s3_numbers(client, refused, "s3", "unmeasured", whole=True, now=datetime.now(UTC))
+
+    assert isinstance(found, Unreadable)
+    assert found.how == "cloudwatch"
+    assert "AccessDenied" in found.reason
+    assert file_numbers.deleted_open(Path("/"), Path("/nowhere")).unseen is None

@@ -18,7 +18,7 @@ from lastgood.flows.inventory_causes import causes_of, listed_causes
 from lastgood.flows.inventory_join import Disagreeing, Join, engine
 from lastgood.flows.inventory_kept import KeptManifest, Place
 from lastgood.flows.inventory_merge import Absence, Cause, Entry, settle, settle_upload
-from lastgood.flows.inventory_numbers import numbers_in
+from lastgood.flows.inventory_numbers import numbers_in, unreadable_in
 from lastgood.flows.inventory_owners import Owners
 from lastgood.flows.inventory_rows import read_owned, rows_of
 from lastgood.flows.inventory_settings import OBJECTS_PER_SHARD
@@ -32,7 +32,7 @@ from lastgood.flows.inventory_taking import (
 from lastgood.flows.inventory_tally import Amount, Difference, Tally
 from lastgood.flows.inventory_tally import Place as DifferencePlace
 from lastgood.flows.inventory_usage import WHOLE_STORE
-from lastgood.rules.accounting import ALLOCATION_CAUSES, Compared, compare
+from lastgood.rules.accounting import ALLOCATION_CAUSES, Compared, Unreadable, compare
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import Key, PendingUpload, Store, UploadId
 
@@ -40,8 +40,8 @@ from lastgood.stores.base import Key, PendingUpload, Store, UploadId
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """One store at one time. Instants are the catalog's (UTC). `compared` are further numbers of
-    the backend, `causes` every named cause of the whole store, `counts` what the catalog had by
-    state, by project."""
+    the backend, `unreadable` those that it did not tell, `causes` every named cause of the whole
+    store, `counts` what the catalog had by state, by project."""
 
     store: str
     inventory: str
@@ -57,6 +57,7 @@ class Inventory:
     whole: Account
     by_project: Mapping[str, Account]
     compared: Sequence[Compared]
+    unreadable: Sequence[Unreadable]
     causes: Mapping[str, Amount]
     counts: Mapping[str, Mapping[str, Sequence[int]]]
 
@@ -144,6 +145,7 @@ def explain(place: Place, manifest: KeptManifest) -> Inventory:
         whole=accounts[WHOLE_STORE],
         by_project={name: one for name, one in accounts.items() if name != WHOLE_STORE},
         compared=compared,
+        unreadable=unreadable_in(manifest.numbers),
         causes=causes_of(causes, tally.differences, uploads, compared),
         counts=manifest.counts,
     )

@@ -10,7 +10,7 @@ from typing import Any
 from lastgood.catalog import inventories
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.inventories import TOTAL, AccountingNumber, InventoryRow
-from lastgood.rules.accounting import Covers, Number
+from lastgood.rules.accounting import Covers, Number, Unreadable
 from lastgood.stores.base import Store
 from lastgood.stores.numbers import numbers_of as backend_numbers
 
@@ -23,11 +23,15 @@ def numbers_of(catalog: Catalog, store: Store) -> list[Mapping[str, Any]]:
     with catalog.transaction() as tx:
         said = inventories.numbers(tx, store.name)
     named = {one.cause: one.size_bytes for one in said if one.cause != TOTAL}
-    found = [_with_causes(one, named) for one in backend_numbers(store)]
+    told = backend_numbers(store)
+    found = [_with_causes(one, named) for one in told if isinstance(one, Number)]
     found += [_operators(one, named) for one in said if one.cause == TOTAL]
     with catalog.transaction() as tx:
         earlier = inventories.of_store(tx, store.name)
-    return [to_json(_with_listing(one, earlier)) for one in found]
+    return [
+        *(to_json(_with_listing(one, earlier)) for one in found),
+        *(asdict(one) for one in told if isinstance(one, Unreadable)),
+    ]
 
 
 def _with_listing(number: Number, earlier: Sequence[InventoryRow]) -> Number:
@@ -85,4 +89,9 @@ def from_json(document: Mapping[str, Any]) -> Number:
 
 def numbers_in(documents: Sequence[Mapping[str, Any]]) -> list[Number]:
     """The numbers that a manifest keeps."""
-    return [from_json(one) for one in documents]
+    return [from_json(one) for one in documents if "reason" not in one]
+
+
+def unreadable_in(documents: Sequence[Mapping[str, Any]]) -> list[Unreadable]:
+    """What could not be read when a manifest was made."""
+    return [Unreadable(**one) for one in documents if "reason" in one]

@@ -6,7 +6,7 @@ path."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -104,6 +104,7 @@ def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
         "equation": _equation(facts.account),
         "store_equation": _equation(facts.taken.whole),
         "accounting": [one.to_json() for one in facts.taken.compared],
+        "accounting_unreadable": [asdict(one) for one in facts.taken.unreadable],
         "causes": causes_json(facts.taken.causes),
         "differences": _differences(facts.taken, facts.project.name),
         "shared_differences": _differences(facts.taken, SHARED),

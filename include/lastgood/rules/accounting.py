@@ -46,6 +46,14 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A number that the backend has and that could not be read; nothing is concluded from that."""
+
+    how: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
     """A number and what it is made of."""
 

@@ -103,11 +103,13 @@ class DeletedOpen:
     size_bytes: int
     elsewhere_bytes: int
     holders: Sequence[str]
-    unseen: int
+    unseen: int | None  # None: there is no /proc
 
     def note(self) -> str:
         """In words; empty where there is nothing to say."""
         said = []
+        if self.unseen is None:
+            said.append("without /proc, deleted files that are open stay unseen")
         if self.holders:
             said.append(f"deleted files are held open by {', '.join(self.holders)}")
         if self.unseen:
@@ -118,6 +120,8 @@ class DeletedOpen:
 def deleted_open(root: Path, proc: Path = PROC) -> DeletedOpen:
     """Look through the open files of every process for deleted ones on the file system of `root`.
     Without root's rights other users' processes stay unseen, and the sum is the least there is."""
+    if not proc.is_dir():
+        return DeletedOpen(0, 0, (), None)
     device = os.stat(root).st_dev
     below: dict[int, int] = {}
     elsewhere: dict[int, int] = {}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from botocore.exceptions import ClientError
 
-from lastgood.rules.accounting import Number
+from lastgood.rules.accounting import Number, Unreadable
 from lastgood.rules.shards import Shard
 from lastgood.rules.store_profile import Ability, Finding, FoundProfile, attests
 from lastgood.stores.base import (
@@ -48,7 +48,7 @@ from lastgood.stores.s3_digests import header_of, told_by
 from lastgood.stores.s3_encryption import NOT_ASKED, Encryption
 from lastgood.stores.s3_lifecycle import BucketLifecycle
 from lastgood.stores.s3_locks import S3Locks
-from lastgood.stores.s3_numbers import cloudwatch_number, rgw_number
+from lastgood.stores.s3_numbers import s3_numbers
 from lastgood.stores.s3_objects import S3Objects, bulk_form
 from lastgood.stores.s3_reader import S3Reader
 from lastgood.stores.s3_uploads import S3Uploads
@@ -279,13 +279,16 @@ class S3Store:
         parts = sum(upload.part_bytes_held for upload in self._uploads.pending(prefix))
         return Usage(objects + parts, None, how="listing")
 
-    def numbers(self) -> Sequence[Number]:
+    def numbers(self) -> Sequence[Number | Unreadable]:
         """See `numbers.AccountsFurther`: the server's statistics of the bucket, CloudWatch's."""
-        found = [rgw_number(self._client, self.name, self.bucket, whole=not self.prefix)]
-        if self.metrics is not None:
-            now = datetime.now(UTC)
-            found.append(cloudwatch_number(self.metrics, self.name, self.bucket, now))
-        return [one for one in found if one is not None]
+        return s3_numbers(
+            self._client,
+            self.metrics,
+            self.name,
+            self.bucket,
+            whole=not self.prefix,
+            now=datetime.now(UTC),
+        )
 
     def part_bytes(self, size_bytes: int) -> int:
         return part_bytes_for(size_bytes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lastgood.rules.accounting import Covers, Number
+from lastgood.rules.accounting import Covers, Number, Unreadable
 from lastgood.stores.base import StoreError
 from lastgood.stores.s3_client import translated
 
@@ -17,6 +17,33 @@ if TYPE_CHECKING:
 
 _RGW_BYTES = "x-rgw-bytes-used"
 _LOOK_BACK = timedelta(days=3)  # a day's number comes up to two days later
+
+
+def s3_numbers(
+    client: S3Client,
+    metrics: Callable[[], Any] | None,
+    store: str,
+    bucket: str,
+    *,
+    whole: bool,
+    now: datetime,
+) -> list[Number | Unreadable]:
+    """Every number that the server has of a bucket. One that may not be read is named, and stops
+    nothing: the credentials of a store need not see its metrics."""
+    asked: dict[str, Callable[[], Number | None]] = {
+        "rgw": lambda: rgw_number(client, store, bucket, whole=whole)
+    }
+    if metrics is not None:
+        asked["cloudwatch"] = lambda: cloudwatch_number(metrics, store, bucket, now)
+    found: list[Number | Unreadable] = []
+    for how, ask in asked.items():
+        try:
+            number = ask()
+        except StoreError as error:
+            found.append(Unreadable(how, str(error)))
+        else:
+            found += [] if number is None else [number]
+    return found
 
 
 def rgw_number(client: S3Client, store: str, bucket: str, *, whole: bool) -> Number | None:
