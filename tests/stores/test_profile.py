@@ -152,6 +152,26 @@ def test_a_failed_probe_cleans_up(
     assert nothing_is_left(store)
 
 
+def test_a_bucket_that_retains_whatever_is_written_is_probed_all_the_same(
+    ceph_client: S3Client, ceph_locked_bucket: str
+) -> None:
+    retained: Any = {"Mode": "COMPLIANCE", "Days": 1}
+    ceph_client.put_object_lock_configuration(
+        Bucket=ceph_locked_bucket,
+        ObjectLockConfiguration={
+            "ObjectLockEnabled": "Enabled",
+            "Rule": {"DefaultRetention": retained},
+        },
+    )
+    store = S3Store("cloud", ceph_client, ceph_locked_bucket)
+    assert probe(store).has(Ability.OBJECT_LOCK)
+    left = list(store.list(EVERYTHING, versions=True))
+    assert {one.key.partition("/")[0] for one in left} == {"probe"}
+    assert {(one.key, one.version_id) for one in left if not one.is_delete_marker} == set(
+        store.locked(left)
+    )
+
+
 def test_what_a_killed_probe_left_goes_with_the_next_but_not_a_running_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
