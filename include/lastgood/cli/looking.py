@@ -184,7 +184,8 @@ def why(checkpoint: Checkpoint, json: Json = False) -> None:
     if json:
         print_json(found)
         return
-    say(f"{found['checkpoint']}, by policy {found['policy']}:")
+    override = f" with its override for {found['override']}" if found.get("override") else ""
+    say(f"{found['checkpoint']}, by policy {found['policy']}{override}:")
     for reason in found["kept"]:
         say(f"  kept ({reason['kind']}): {reason['text']}")
     if found["leaving"]:
