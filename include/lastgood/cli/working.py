@@ -116,7 +116,9 @@ def mark(
     at: Annotated[
         str | None, typer.Option(metavar="INSTANT", help="Replay the decision of this instant.")
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Replay under this policy, NAME or NAME:N.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Replay under this policy, NAME or NAME:N.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Mark what a project keeps now; with --at, replay a past decision (never swept)."""
