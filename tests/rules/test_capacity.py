@@ -170,7 +170,7 @@ def test_collection_from_75_percent_to_below_85_keeps_the_reserve() -> None:
     """A store of 10 TB with checkpoints of 600 GB: soft 7.5, hard 8.5, reserve 1.23 TB."""
     limits = Limits.of(POLICY, total_bytes=10 * TB, peak_bytes=600 * GB)
     assert limits == Limits(7500 * GB, 8500 * GB, 1230 * GB)
-    assert 10 * TB - 8500 * GB >= limits.reserve_bytes
+    assert limits.reserve_bytes <= 10 * TB - 8500 * GB
 
     def at(claimed: int) -> Standing:
         return Standing(Measure(Use(claimed, 0), limits), UNLIMITED, 10 * TB)
