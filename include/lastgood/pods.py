@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from lastgood.flows.pod_document import COMMAND, DRILL, FETCH, PodPlan
-from lastgood.flows.pod_outcome import PodRun
+from lastgood.rules.contract_pod import COMMAND, DRILL, FETCH
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # every Airflow process reads the DAG file, and with it this one
     from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+
+    from lastgood.flows.pod_document import PodPlan
+    from lastgood.flows.pod_outcome import PodRun
 
 _log = logging.getLogger(__name__)
 _LINES, _LINE_CHARACTERS, _TAIL_BYTES = 40, 500, 64 << 10
@@ -145,6 +147,8 @@ class _Seen:
         self._lines: Sequence[str] = ()
 
     def told(self, error: str | None) -> PodRun:
+        from lastgood.flows.pod_outcome import PodRun
+
         return PodRun(self._name, self._status, error, self._node, self._lines, self._made)
 
     def look(self, operator: Any) -> None:

@@ -17,14 +17,11 @@ from typing import Any
 from lastgood.catalog.copies import Copy
 from lastgood.flows.reading import Lent
 from lastgood.rules.contract import Contract
-from lastgood.rules.contract_pod import Pod
+from lastgood.rules.contract_pod import COMMAND, DRILL, FETCH, Pod
 
-FETCH, COMMAND = "fetch", "base"
 FETCH_CORRUPT = 65  # by this code lastgood.runner.fetch says that it got other bytes
 DATA, SCRATCH, MESSAGE = "/lastgood/data", "/lastgood/work", "/dev/termination-log"
 CHECKPOINT = f"{DATA}/checkpoint"
-DRILL = "lastgood-drill"
-"""The label that a pod of the same copy has: what an earlier, killed drill left is found by it."""
 FETCHING = timedelta(minutes=5)
 """What fetching may take beside its bytes."""
 _SLOWEST_BYTES_PER_SECOND = 20_000_000

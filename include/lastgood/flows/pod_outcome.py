@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lastgood.flows.pod_document import COMMAND, FETCH
+from lastgood.rules.contract_pod import COMMAND, FETCH
 from lastgood.validators.isolation import Outcome
 
 _OUT_OF_MEMORY, _DEADLINE, _EVICTED = "OOMKilled", "DeadlineExceeded", "Evicted"

@@ -14,6 +14,9 @@ from datetime import timedelta
 from lastgood.rules.document import Node
 from lastgood.rules.quantities import read_duration
 
+FETCH, COMMAND = "fetch", "base"  # the containers of a pod
+DRILL = "lastgood-drill"
+"""The label that a pod of the same copy has: what an earlier, killed drill left is found by it."""
 PYTHON = "python3"
 _STARTUP = timedelta(minutes=10)
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123, as namespaces are
