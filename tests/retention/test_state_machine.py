@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 )
 
 from lastgood import errors
-from lastgood.catalog import clock, copies
+from lastgood.catalog import clock, copies, history
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.holds import NewHold, Selector
 from lastgood.catalog.readers import ReaderLease
@@ -374,7 +374,7 @@ class Retention(RuleBasedStateMachine):
 
     def mark(self) -> None:
         self.world.mark()
-        self.marked_at = self.world.now()
+        self.marked_at = self._project_now()
         self.policy_changed = False
 
     @rule(minutes=st.sampled_from([1, 20, 61]))
@@ -420,6 +420,11 @@ class Retention(RuleBasedStateMachine):
         """Nothing appeared at or before the instant of the newest mark."""
         invariants.require(self.world, replay=True)
 
+    def _project_now(self) -> datetime:
+        """A mark ages by the history, too, where that lies ahead of the clock."""
+        with self.world.catalog.transaction() as tx:
+            return history.project_now(tx, PROJECT)
+
     def _sweep(self) -> None:
         before = {copy_id: self._state(each) for copy_id, each in self.known.items()}
         self.crashed = False
@@ -430,7 +435,7 @@ class Retention(RuleBasedStateMachine):
             self.crashed = True
         except errors.MarkNotSweepable:
             assert self.marked_at is not None
-            age = self.world.now() - self.marked_at
+            age = self._project_now() - self.marked_at
             assert self.policy_changed or age > MARK_MAX_AGE - timedelta(minutes=1)
             return
         now = self.world.now()
