@@ -69,7 +69,8 @@ _EXPECTED: LiteralString = """
         JOIN checkpoints AS k USING (checkpoint_id)
         JOIN manifests AS m ON m.project = k.project AND m.digest = k.manifest
         LEFT JOIN attempts AS a ON a.store = c.store AND a.prefix = c.prefix
-       WHERE c.store = %(store)s AND c.state <> 'deleted' AND starts_with(c.prefix, %(below)s)
+       WHERE c.store = %(store)s AND c.state <> 'deleted'
+         AND (%(of)s::text = '' OR c.prefix = %(of)s)
     )
     SELECT key, size_bytes, version_id, state, project, settled FROM (
       SELECT h.prefix || %(objects)s || o.path AS key, o.size_bytes, o.version_id, h.state,
@@ -85,9 +86,10 @@ _EXPECTED: LiteralString = """
 """
 
 
-def expected_objects(tx: Transaction, store: str, *, below: str = "") -> Iterator[ExpectedObject]:
-    """Everything that the copies in `store` consist of, below a prefix, by key."""
-    rows = _stream(tx, "expected_objects", _EXPECTED, _expected_parameters(store, below))
+def expected_objects(tx: Transaction, store: str, *, of: str = "") -> Iterator[ExpectedObject]:
+    """Everything that the copies in `store` consist of, by key; with `of`, of the copy with exactly
+    this prefix."""
+    rows = _stream(tx, "expected_objects", _EXPECTED, _expected_parameters(store, of))
     return (ExpectedObject(*row) for row in rows)
 
 
@@ -100,10 +102,10 @@ def export_expected(tx: Transaction, store: str) -> Iterator[memoryview]:
             yield memoryview(chunk)
 
 
-def _expected_parameters(store: str, below: str) -> dict[str, object]:
+def _expected_parameters(store: str, of: str) -> dict[str, object]:
     return {
         "store": store,
-        "below": below,
+        "of": of,
         "objects": OBJECTS_NAME,
         "manifest": MANIFEST_NAME,
         "marker": MARKER_NAME,
@@ -136,9 +138,9 @@ def shard_bounds(tx: Transaction, store: str, objects_per_shard: int) -> list[st
     return [row["prefix"] for row in rows]
 
 
-def owned_prefixes(tx: Transaction, store: str, *, below: str = "") -> Iterator[OwnedPrefix]:
-    """Every prefix in `store` that an attempt, a stage or a kept inventory owns, below a prefix, by
-    prefix."""
+def owned_prefixes(tx: Transaction, store: str, *, of: str = "") -> Iterator[OwnedPrefix]:
+    """Every prefix in `store` that an attempt, a stage or a kept inventory owns, by prefix; with
+    `of`, exactly this one."""
     rows = _stream(
         tx,
         "owned_prefixes",
@@ -166,12 +168,12 @@ def owned_prefixes(tx: Transaction, store: str, *, below: str = "") -> Iterator[
                    SELECT 1 FROM inventory_events AS d WHERE d.store = e.store
                       AND d.inventory = e.inventory AND d.kind = 'deleted')
         ) AS owned
-        WHERE starts_with(prefix, %(below)s)
+        WHERE %(of)s::text = '' OR prefix = %(of)s
         ORDER BY prefix COLLATE "C"
         """,
         {
             "store": store,
-            "below": below,
+            "of": of,
             "control": f"{CONTROL_PREFIX}stages/",
             "inventories": INVENTORIES_PREFIX,
         },
@@ -181,8 +183,8 @@ def owned_prefixes(tx: Transaction, store: str, *, below: str = "") -> Iterator[
 
 def moving(tx: Transaction, store: str, since: datetime) -> list[str]:
     """The prefixes in `store`, by prefix, whose bytes moved or may move since `since` (UTC, the
-    catalog's clock): the attempts that may be written or cleared now, the inventories that are being taken, and
-    whatever had an event."""
+    catalog's clock): the attempts that may be written or cleared now, the inventories that are
+    being taken, and whatever had an event."""
     rows = tx.execute(
         """
         SELECT prefix FROM (

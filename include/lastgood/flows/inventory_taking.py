@@ -342,8 +342,8 @@ class _Completion:
         with self.catalog.transaction() as tx:
             inventory.begin_snapshot(tx)
             return (
-                list(inventory.expected_objects(tx, name, below=prefix)),
-                list(inventory.owned_prefixes(tx, name, below=prefix)),
+                list(inventory.expected_objects(tx, name, of=prefix)),
+                list(inventory.owned_prefixes(tx, name, of=prefix)),
             )
 
     def _parts_of(self, upload: PendingUpload) -> Sequence[Part] | None:
