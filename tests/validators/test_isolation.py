@@ -64,6 +64,13 @@ def test_a_program_that_ends_is_told_with_its_code_and_last_lines(tmp_path: Path
     assert str(outcome) == "ended with exit code 3"
 
 
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (34, "SIGRTMIN"), (40, "SIGRTMIN+6")])
+def test_the_signal_that_killed_a_program_is_told(tmp_path: Path, number: int, name: str) -> None:
+    outcome = run(tmp_path, f"import os; os.kill(os.getpid(), {number})")
+
+    assert (outcome.ended, outcome.signal) == ("signal", name)
+
+
 def test_only_the_end_of_a_flood_of_output_is_kept(tmp_path: Path) -> None:
     outcome = run(tmp_path, "for n in range(200_000): print(n, 'x' * 50)")
 
@@ -241,6 +248,24 @@ def test_what_lies_outside_keeps_its_mode_and_times(tmp_path: Path, without: Seq
     assert os.listxattr(other) == []
     after = other.stat()
     assert (after.st_mode, after.st_mtime) == (before.st_mode, before.st_mtime)
+
+
+def test_shared_memory_is_its_own_and_of_its_size(tmp_path: Path) -> None:
+    code = """
+        import os
+        print(os.listdir("/dev/shm"))
+        open("/dev/shm/part", "wb").write(bytes(12 << 20))
+        try: open("/new", "w")
+        except OSError as error: print("refused", error)
+    """
+    outcome = run(tmp_path, code)
+
+    confined(outcome, "shared_memory", True)
+    assert outcome.succeeded, outcome
+    assert outcome.last_lines[0] == "[]"
+    assert outcome.last_lines[1].startswith("refused")
+    assert outcome.memory_peak_bytes > 0
+    assert not Path("/dev/shm/part").exists()
 
 
 @pytest.mark.parametrize("name", ["d", "d" * 100])

@@ -82,9 +82,8 @@ def enter_namespaces(
         with suppress(OSError):
             _raise_loopback()
         with suppress(OSError):
-            _mount_shared_memory()
-            told.shared_memory = True
-        _confine_mounts(folder, reads, told, without)
+            kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
+            _confine_mounts(folder, reads, told, without)
         if told.attributes == "read-only mounts" and not version:
             told.files = "read-only mounts"
     elif version >= 4:
@@ -101,9 +100,13 @@ def _confine_mounts(
     if "new root" not in without:
         with suppress(OSError):
             paths = (*_SYSTEM, *_DEVICES_READ, *_DEVICES_WRITTEN, *_known_as(), *reads)
-            enter_new_root(paths, folder, [SHARED_MEMORY] if told.shared_memory else [])
+            enter_new_root(paths, folder)
             told.sockets, told.attributes = "own", "read-only mounts"
-            return
+    with suppress(OSError):
+        _mount_shared_memory()
+        told.shared_memory = True
+    if told.sockets == "own":
+        return
     with suppress(OSError):
         _mount_all_read_only(folder, told)
         told.attributes = "read-only mounts"
@@ -182,7 +185,6 @@ def _raise_loopback() -> None:
 
 
 def _mount_shared_memory() -> None:
-    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_SLAVE)
     flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
     size = f"size={SHARED_MEMORY_BYTES},mode=1777"
     kernel.mount("lastgood", SHARED_MEMORY, "tmpfs", flags, size)

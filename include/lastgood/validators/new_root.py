@@ -7,7 +7,7 @@ it is in. So the name is not there.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lastgood.validators import kernel
@@ -17,10 +17,10 @@ _LEFT = ".left"
 _LINKS = {"/dev/fd": "/proc/self/fd", "/dev/stdout": "/proc/self/fd/1"}
 
 
-def enter_new_root(paths: Iterable[str], folder: str, own: Collection[str]) -> None:
-    """Give this process, in mounts of its own, a root that holds `paths` read-only, and writable
-    `folder` and the mounts `own`. Raises OSError where that is refused."""
-    shown = {path for path in paths if os.path.exists(path)} | {folder, *own}
+def enter_new_root(paths: Iterable[str], folder: str) -> None:
+    """Give this process, in mounts of its own, a root that holds `paths` read-only, `folder`, and
+    an empty place for shared memory. Raises OSError where that is refused."""
+    shown = {path for path in paths if os.path.exists(path)} | {folder}
     kept = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in shown}
     try:
         kernel.mount("lastgood-root", _PLACE, "tmpfs", kernel.MS_NOSUID, "size=4m,mode=755")
@@ -35,8 +35,7 @@ def enter_new_root(paths: Iterable[str], folder: str, own: Collection[str]) -> N
         kernel.unmount(f"/{_LEFT}")
         os.rmdir(f"/{_LEFT}")
         kernel.set_read_only("/", True, recursive=True)
-        for path in (folder, *own):
-            kernel.set_read_only(path, False, recursive=False)
+        kernel.set_read_only(folder, False, recursive=False)
     finally:
         for descriptor in kept.values():
             os.close(descriptor)
@@ -52,6 +51,7 @@ def _fill(kept: Mapping[str, int]) -> None:
             place.touch()
         source = f"/proc/self/fd/{kept[path]}"
         kernel.mount(source, str(place), None, kernel.MS_BIND | kernel.MS_REC)
+    Path(f"{_PLACE}{_PLACE}").mkdir(parents=True, exist_ok=True)
     for name, target in _LINKS.items():
         link = Path(f"{_PLACE}{name}")
         if not link.is_symlink():
