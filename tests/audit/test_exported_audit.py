@@ -375,3 +375,23 @@ def test_each_digest_has_its_witness_in_the_store(world: World, records: Records
         key = layout.digest_key(PROJECT, one["body"]["number"])
         told = json.loads(world.store.read(Key(key)))
         assert told["facts"] == {"day": one["body"]["day"], "digest": one["digest"]}
+
+
+def test_the_commands_need_no_catalog_for_a_check_and_exit_by_its_answer(
+    exported: Path, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from lastgood.cli.app import run as command
+
+    monkeypatch.delenv("LASTGOOD_CATALOG", raising=False)
+    kept = of_kind(records, "digest")[-1]["digest"]
+    changed = tmp_path / "changed.jsonl"
+    changed.write_text(exported.read_text().replace('"actor":"dag:test"', '"actor":"dag:other"', 1))
+    for arguments, code in (
+        ([str(exported), "--expect", kept], 0),
+        ([str(exported), "--expect", "0" * 64], 1),
+        ([str(changed)], 1),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            command(["audit", "check", *arguments])
+        assert (ended.value.code or 0) == code, arguments
+    assert "its content has digest" in capsys.readouterr().out
