@@ -1,7 +1,7 @@
 """How fast an inventory is explained, against bare DuckDB and pandas on the same Parquet.
 
     .venv/bin/python bench/reconcile.py [--keys 10000000] [--memory 1GiB] [--rounds 3]
-                                        [--pandas-keys 1000000] [--export-objects 300000]
+                                        [--pandas-keys N] [--export-objects 300000]
 
 Keys of an inventory are joined with as many rows of the catalog; one in 100,000 is missing, one
 untracked, one of another size. Every contestant is a process of its own, so that its peak memory is
@@ -43,6 +43,7 @@ SHARD_ROWS = 1_000_000
 RARE = 100_000
 SIZE_BYTES = 1_000
 GIB = 1 << 30
+PANDAS_KEY_BYTES = 1_400
 # One attempt's prefix of a running number, in the order of keys.
 PREFIX = (
     "printf('checkpoints/p%02d/resnet/train/00000001.%012d/%08x-0000-4000-8000-%012x/',"
@@ -64,7 +65,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--keys", type=int, default=10_000_000)
     parser.add_argument("--memory", default="1GiB")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pandas-keys", type=int, default=1_000_000)
+    parser.add_argument(
+        "--pandas-keys", type=int, help="default: all where memory allows, else a tenth"
+    )
     parser.add_argument("--export-objects", type=int, default=300_000)
     parser.add_argument("--folder", help="for scratch; default: the temporary folder")
     parser.add_argument("--contestant", choices=CONTESTANTS, help=argparse.SUPPRESS)
@@ -73,7 +76,8 @@ def parsed() -> argparse.Namespace:
 
 def compare(arguments: argparse.Namespace, scratch: Path) -> int:
     few, many = arguments.keys // 10, arguments.keys
-    for keys in {few, many, arguments.pandas_keys}:
+    pandas_keys = arguments.pandas_keys or (many if has_room_for_pandas(many) else few)
+    for keys in {few, many, pandas_keys}:
         made(scratch / str(keys), keys)
     best = best_of(
         arguments.rounds,
@@ -81,9 +85,7 @@ def compare(arguments: argparse.Namespace, scratch: Path) -> int:
         scratch,
         arguments.memory,
     )
-    small = best_of(
-        1, [("ours", arguments.pandas_keys), ("pandas", arguments.pandas_keys)], scratch, "1GiB"
-    )
+    small = best_of(1, [("ours", pandas_keys), ("pandas", pandas_keys)], scratch, arguments.memory)
     for (name, keys), told in [*best.items(), *small.items()]:
         print(
             f"{name:8} {keys:>11,} keys {told['seconds']:8.2f} s"
@@ -92,7 +94,6 @@ def compare(arguments: argparse.Namespace, scratch: Path) -> int:
     if arguments.export_objects:
         export(scratch, arguments.export_objects)
     ours, bare = best["ours", many], best["bare", many]
-    pandas_keys = arguments.pandas_keys
     return report(
         {
             "of bare DuckDB": (ours["seconds"] / bare["seconds"], "at most", 1.5),
@@ -109,6 +110,14 @@ def compare(arguments: argparse.Namespace, scratch: Path) -> int:
             ),
         }
     )
+
+
+def has_room_for_pandas(keys: int) -> bool:
+    """Whether this machine has the memory that pandas takes for so many keys."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024 > keys * PANDAS_KEY_BYTES
+    return False
 
 
 def report(found: dict[str, tuple[float, str, float]]) -> int:
