@@ -185,6 +185,21 @@ def test_the_report_of_a_pod_is_judged_like_any_other(
     assert cluster.pods == {}
 
 
+def test_after_a_failure_older_ones_are_tried_in_pods_too(
+    world: World, contract: Any, cluster: Cluster
+) -> None:
+    world.promote({"gate": {"level": "restore", "receipt_max_age": "7d"}})
+    good, bad = commit_restorable(world, 1), commit_restorable(world, 2, "corrupt")
+
+    told = restore(world, bad)
+
+    assert (told["verdict"], told["established"]) == ("fail", str(good.checkpoint))
+    levels = [(one.level, one.verdict) for one in receipts_of(world, good)]
+    assert levels == [("checksum", "pass"), ("format", "pass"), ("restore", "pass")]
+    assert len(cluster.made) == 2
+    assert cluster.pods == {}
+
+
 def test_a_pod_past_its_deadline_proves_nothing(
     world: World, contract: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

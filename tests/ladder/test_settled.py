@@ -111,15 +111,16 @@ def test_another_version_of_a_validator_looks_again_at_what_passed_and_what_fail
 def test_every_kept_copy_is_read_again_within_the_period(world: World) -> None:
     """Over two simulated months, in which a checkpoint is committed now and then."""
     world.promote({"validate": {"checksum": "daily", "reread_all_within": "10d"}})
+    ladder = Ladder()
     copies, last = [], {}
     longest = timedelta(0)
     for day in range(60):
         if day % 12 == 0:
             copies.append(world.commit(len(copies) + 1, receipt=None))
             last[copies[-1].copy_id] = world.now()
-        for copy_id in due(world):
+        for copy_id in due(world, ladder):
             longest = max(longest, world.now() - last[copy_id])
-            validate.run(world.catalog, world.stores, copy_id)
+            validate.run(world.catalog, world.stores, copy_id, ladder=ladder)
             last[copy_id] = world.now()
         world.advance(timedelta(days=1))
     overdue = [world.now() - read for read in last.values()]
