@@ -11,12 +11,13 @@ from lastgood.catalog.inventories import InventoryRow
 from lastgood.errors import NotFound
 from lastgood.flows import inventory
 from lastgood.flows.inventory import Inventory
+from lastgood.flows.inventory_completion import complete
 from lastgood.flows.inventory_diff import Compared, compare
 from lastgood.flows.inventory_kept import KeptManifest, Place
 from lastgood.flows.inventory_report_source import begin_from_report
 from lastgood.flows.inventory_retention import drop_old
 from lastgood.flows.inventory_settings import InventorySettings
-from lastgood.flows.inventory_taking import Begun, Progress, begin, complete, list_shard
+from lastgood.flows.inventory_taking import Begun, Progress, begin, list_shard
 from lastgood.stores.open import Stores
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from lastgood.catalog.db import Catalog
 from lastgood.flows.inventory_accounts import Account, account_of, accounted_by
 from lastgood.flows.inventory_causes import causes_of, listed_causes
+from lastgood.flows.inventory_completion import complete
 from lastgood.flows.inventory_join import Disagreeing, Join, engine
 from lastgood.flows.inventory_kept import KeptManifest, Place
 from lastgood.flows.inventory_merge import Absence, Cause, Entry, settle, settle_upload
@@ -22,13 +23,7 @@ from lastgood.flows.inventory_numbers import numbers_in, unreadable_in
 from lastgood.flows.inventory_owners import Owners
 from lastgood.flows.inventory_rows import read_owned, rows_of
 from lastgood.flows.inventory_settings import OBJECTS_PER_SHARD
-from lastgood.flows.inventory_taking import (
-    ListingUnusable,
-    Progress,
-    begin,
-    complete,
-    list_shard,
-)
+from lastgood.flows.inventory_taking import ListingUnusable, Progress, begin, list_shard
 from lastgood.flows.inventory_tally import Amount, Difference, Tally
 from lastgood.flows.inventory_tally import Place as DifferencePlace
 from lastgood.flows.inventory_usage import WHOLE_STORE

@@ -16,9 +16,10 @@ from typing import Any
 from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
 from lastgood.flows import inventories
+from lastgood.flows.inventory_completion import complete
 from lastgood.flows.inventory_kept import KeptFile, Place
 from lastgood.flows.inventory_retention import drop_old
-from lastgood.flows.inventory_taking import Begun, complete, list_shard
+from lastgood.flows.inventory_taking import Begun, list_shard
 from lastgood.flows.scheduled import report_folder
 from lastgood.flows.services import Services
 from lastgood.rules.shards import Shard
