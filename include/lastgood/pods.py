@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.log import mask_secret
 
 from lastgood.rules.contract_pod import COMMAND, DRILL, FETCH
 
@@ -71,6 +72,7 @@ class OperatorPods:
     def run(self, plan: PodPlan) -> PodRun:
         """Run a pod to its end and delete it. See `flows.pod_level.Pods`."""
         seen = _Seen(plan)
+        mask_secret(plan.secret)  # the client logs a pod that it could not make
         operator = self._operator(plan, seen)
         self._running = operator
         error = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -35,8 +35,9 @@ class PodPlan:
     pod: Pod
     name: str
     labels: Mapping[str, str]
-    document: Mapping[str, Any]
+    document: Mapping[str, Any] = field(repr=False)
     deadline: timedelta
+    secret: str = field(repr=False)  # that stands in the document
 
 
 def pod_plan(
@@ -67,7 +68,7 @@ def pod_plan(
     name = f"lastgood-{contract.name}"[:40].rstrip("-._").replace("_", "-").lower()
     metadata = {"name": name, "labels": labels}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-    return PodPlan(pod, name, labels, document, deadline)
+    return PodPlan(pod, name, labels, document, deadline, lent.token)
 
 
 def literal(word: str) -> str:
