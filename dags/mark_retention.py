@@ -1,7 +1,9 @@
 """Decide for every checkpoint whether a rule of the policy keeps it, and record the decision.
 
-Runs hourly. It deletes nothing: a mark names candidates, and the sweep judges each of them again.
-A backfilled run decides as of the end of its interval, and no sweep ever follows that mark.
+Runs hourly, and when somebody asks. It deletes nothing: a mark names candidates, and the sweep
+judges each of them again. A backfilled run decides as of the end of its interval, by the policy
+that was in force then or by the one that its configuration names, as in
+`--dag-run-conf '{"policy": "candidate@v7"}'`. Such a mark is a replay, and no sweep follows it.
 """
 
 from __future__ import annotations
@@ -31,8 +33,12 @@ def mark_retention() -> None:
         from lastgood.flows import scheduled
 
         run = get_current_context()["dag_run"]
+        policy = (run.conf or {}).get("policy")
         if run.run_type == "backfill":
-            return dict(scheduled.mark_again(project, run.data_interval_end or run.run_after))
+            at = run.data_interval_end or run.run_after
+            return dict(scheduled.mark_again(project, at, policy))
+        if run.run_type == "manual":
+            return dict(scheduled.mark_asked(project, run.logical_date, policy))
         return dict(scheduled.mark_now(project))
 
     mark.expand(project=projects())

@@ -3,7 +3,8 @@
 Runs every quarter of an hour, and at once when a project comes to stand above soft in a store. It
 trusts no event: whatever woke it, it looks again. It deletes committed checkpoints, and only those
 that the gate lets go, judged twice: before quarantine and again before deletion. Each deletion
-leaves a tombstone. A backfilled run does nothing.
+leaves a tombstone. A backfilled run does nothing. A run that is handed a mark, by its configuration
+(`{"mark": 12}`) or by the event that woke it, fails unless that is the newest live one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,15 @@ ROOM_WANTED = Asset(
 )
 
 
+def handed_mark() -> int | None:
+    """The mark that this run was handed, if it was."""
+    context = get_current_context()
+    given = [context["dag_run"].conf or {}]
+    for events in context["triggering_asset_events"].values():
+        given += [event.extra or {} for event in events]
+    return next((int(one["mark"]) for one in given if "mark" in one), None)
+
+
 @dag(
     schedule=AssetOrTimeSchedule(
         timetable=CronTriggerTimetable("*/15 * * * *", timezone="UTC"), assets=[ROOM_WANTED]
@@ -44,13 +54,13 @@ def sweep_quarantine() -> None:
         from lastgood.flows import scheduled
 
         backfilled = get_current_context()["dag_run"].run_type == "backfill"
-        return [] if backfilled else scheduled.project_names()
+        return [] if backfilled else scheduled.swept_projects(handed_mark())
 
     @task(pool="lastgood_deleting", retries=2, retry_delay=timedelta(seconds=15))
     def sweep(project: str) -> dict[str, Any]:
         from lastgood.flows import scheduled
 
-        return dict(scheduled.sweep_project(project))
+        return dict(scheduled.sweep_project(project, handed_mark()))
 
     sweep.expand(project=projects())
 

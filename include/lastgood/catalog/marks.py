@@ -183,6 +183,15 @@ def get(tx: Transaction, project: str, mark_id: int) -> Mark:
     return Mark(**row)
 
 
+def project_of(tx: Transaction, mark_id: int) -> str:
+    """The project that a mark is of. Raises NotFound."""
+    row = tx.execute("SELECT project FROM marks WHERE mark_id = %s", (mark_id,)).fetchone()
+    if row is None:
+        raise errors.NotFound(what="mark", name=str(mark_id))
+    project: str = row["project"]
+    return project
+
+
 def newest(
     tx: Transaction, project: str, kind: Kind = "live", *, before: datetime | None = None
 ) -> Mark | None:

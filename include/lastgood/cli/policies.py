@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +15,13 @@ from lastgood.catalog.projects import PolicyVersion
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import services
 from lastgood.cli.output import Json, print_json, print_table, say
-from lastgood.errors import InvalidInput, LastgoodError, NotFound
+from lastgood.errors import InvalidInput, LastgoodError
 from lastgood.reports.words import instant
 from lastgood.rules import policy_text
 from lastgood.rules.document import Node
 from lastgood.rules.planning import Plan, plan
 from lastgood.rules.policy import Policy
+from lastgood.rules.policy_names import PolicyName
 from lastgood.rules.quantities import read_size
 
 ProjectName = Annotated[str, typer.Argument(metavar="PROJECT")]
@@ -59,7 +62,7 @@ def show_policy(
     project: ProjectName,
     version: Annotated[
         str | None,
-        typer.Option(metavar="NAME:N", help="As `list` shows it; else the one in force."),
+        typer.Option(metavar="NAME@vN", help="As `list` shows it; else the one in force."),
     ] = None,
     checkpoint_size: CheckpointSize = "600GB",
     json: Json = False,
@@ -72,16 +75,17 @@ def show_policy(
         chosen = (
             projects.current_policy(tx, name)
             if version is None
-            else _named(projects.policy_versions(tx, name), version)
+            else projects.policy_version(tx, name, PolicyName.parse(version, "--version"))
         )
-    parsed = Policy.parse(chosen.document, where=_label(chosen))
+    parsed = Policy.parse(chosen.document, where=chosen.name)
     held = Counter(parsed.override_for(one.workload, one.stage) for one in known)
     if json:
         under = {str(override): held[override] for override in parsed.overrides}
         told = _document(parsed, plan(parsed, size))
         print_json({"version": _version(chosen), "stages_by_override": under, **told})
         return
-    say(f"{_label(chosen)} of {project}, from {instant(chosen.effective_from)} on")
+    since = instant(chosen.effective_from) if chosen.effective_from else "its promotion"
+    say(f"{chosen.name} of {project}, from {since} on")
     _tell(parsed, plan(parsed, size))
     for number, override in enumerate(parsed.overrides):
         say(f"override {number} holds for {held[override]} stages now")
@@ -90,33 +94,54 @@ def show_policy(
 @policy.command("list")
 def list_policies(project: ProjectName, json: Json = False) -> None:
     """Every version of a project's policy, the newest first: digest, and from when to when it was
-    in force."""
+    in force last."""
     with services() as opened, opened.catalog.transaction() as tx:
         name = projects.get(tx, project).name
         current = projects.current_policy(tx, name)
         found = projects.policy_versions(tx, name)
-    ends = [None, *(one.effective_from for one in found[:-1])]
+        taken = projects.times_in_force(tx, name)
+    spans = _spans(taken)
     if json:
         print_json(
             {
                 "policies": [
-                    {**_version(one), "until": end, "in_force": one == current}
-                    for one, end in zip(found, ends, strict=True)
+                    {
+                        **_version(one),
+                        "effective_from": spans.get(one.name, (None, None))[0],
+                        "until": spans.get(one.name, (None, None))[1],
+                        "in_force": one.name == current.name,
+                    }
+                    for one in found
                 ]
             }
         )
         return
     rows = [
-        [
-            _label(one),
-            one.digest[:12],
-            instant(one.effective_from),
-            instant(end) if end else "in force",
-            one.recorded_by,
-        ]
-        for one, end in zip(found, ends, strict=True)
+        [one.name, one.digest[:12], *_span_words(one, current, spans), one.recorded_by]
+        for one in found
     ]
     print_table(["policy", "digest", "from", "until", "by"], rows, "No policy yet.")
+
+
+def _spans(taken: Sequence[PolicyVersion]) -> dict[str, tuple[datetime | None, datetime | None]]:
+    """From when to when each version was in force last, by its name."""
+    spans: dict[str, tuple[datetime | None, datetime | None]] = {}
+    for one, after in zip(taken, [*taken[1:], None], strict=True):
+        spans[one.name] = one.effective_from, after.effective_from if after else None
+    return spans
+
+
+def _span_words(
+    one: PolicyVersion,
+    current: PolicyVersion,
+    spans: dict[str, tuple[datetime | None, datetime | None]],
+) -> tuple[str, str]:
+    since, until = spans.get(one.name, (None, None))
+    if since is None:
+        return "not promoted", "-"
+    if one.name == current.name:
+        return instant(since), "in force"
+    return instant(since), instant(until) if until else "-"
 
 
 def _size(text: str) -> int:
@@ -124,18 +149,6 @@ def _size(text: str) -> int:
         return InvalidInput(where=where, reason=reason)
 
     return read_size(Node(text, "--checkpoint-size", refusal))
-
-
-def _named(found: Any, version: str) -> PolicyVersion:
-    for one in found:
-        if _label(one) == version:
-            chosen: PolicyVersion = one
-            return chosen
-    raise NotFound(what="policy version", name=version)
-
-
-def _label(version: PolicyVersion) -> str:
-    return f"{version.policy}:{version.version}"
 
 
 def _version(version: PolicyVersion) -> dict[str, Any]:

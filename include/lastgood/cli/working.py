@@ -117,7 +117,7 @@ def mark(
         str | None, typer.Option(metavar="INSTANT", help="Replay the decision of this instant.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Replay under this policy, NAME or NAME:N.")
+        str | None, typer.Option(help="Replay under this policy, NAME or NAME@vN.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -143,6 +143,10 @@ def sweep(
     digest: Annotated[
         str | None, typer.Option(help="Approve only the plan that --dry-run showed with it.")
     ] = None,
+    mark_id: Annotated[
+        int | None,
+        typer.Option("--mark", help="Only if this is the newest live mark; any other is refused."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Quarantine the candidates of the newest mark that pass the gate; delete what is due."""
@@ -155,7 +159,7 @@ def sweep(
         raise InvalidInput(where="--because", reason="it belongs to --approve")
     with services() as opened:
         if dry_run:
-            plan = flow.plan(opened.catalog, project)
+            plan = flow.plan(opened.catalog, project, mark_id)
             if json:
                 print_json(plan.to_json())
             else:
@@ -168,7 +172,7 @@ def sweep(
             approval.approve_now(
                 opened.catalog, project, actor=actor(), because=str(because), digest=digest
             )
-        told = flow.run(opened.catalog, opened.stores, project, actor())
+        told = flow.run(opened.catalog, opened.stores, project, actor(), mark_id=mark_id)
     _print_summary(told, json)
     if told["stop"]:
         answer_no()
@@ -288,16 +292,16 @@ def write_report(
     folder: Annotated[Path | None, typer.Option(help="Where the files go.")] = None,
     json: Json = False,
 ) -> None:
-    """Write a report's JSON and HTML files again."""
-    from lastgood.flows.reconcile import write_files
+    """Write a report's JSON, HTML and CSV files again."""
+    from lastgood.flows.report_files import write_files
 
     with services() as opened, opened.catalog.transaction() as tx:
         document = catalog_reports.get(tx, report).document
     paths = write_files(document, folder or report_folder())
     if json:
-        print_json({"json": str(paths[0]), "html": str(paths[1])})
+        print_json({kind: str(path) for kind, path in paths.items()})
     else:
-        say(str(paths[1]))
+        say(str(paths["html"]))
 
 
 def _print_summary(told: Any, as_document: bool) -> None:

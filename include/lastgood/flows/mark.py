@@ -25,6 +25,7 @@ from lastgood.catalog.stage_history import StageHistory
 from lastgood.flows import lapses, sane_clock
 from lastgood.rules import retention
 from lastgood.rules.decision import DecisionDigest, StageDecision
+from lastgood.rules.policy_names import PolicyName
 
 
 def run(
@@ -37,7 +38,7 @@ def run(
     """Mark a project; answers the mark's id (`mark_id`), digest and counts.
 
     A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy:
-    `default:3` for a version, `default` for its newest one, None for the one that was in force at
+    `default@v3` for a version, `default` for its newest one, None for the one that was in force at
     the instant. Replaying the same again answers the same mark. Raises InvalidInput, NotFound, or
     Conflict if a replay decides otherwise than the mark recorded before. A live mark also raises
     ClockJump: made at a wrong time it would push all history behind it there, too.
@@ -106,10 +107,7 @@ def _replay(catalog: Catalog, project: str, at: datetime, policy: str | None) ->
 def _version(tx: Transaction, project: str, at: datetime, policy: str | None) -> PolicyVersion:
     if policy is None:
         return projects.current_policy(tx, project, at)
-    for version in projects.policy_versions(tx, project):  # the newest first
-        if policy in (version.policy, f"{version.policy}:{version.version}"):
-            return version
-    raise errors.NotFound(what="policy", name=policy)
+    return projects.policy_version(tx, project, PolicyName.parse(policy, "policy"))
 
 
 @dataclass(frozen=True, slots=True)

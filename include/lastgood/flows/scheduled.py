@@ -10,19 +10,20 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import drills, projects, validations
+from lastgood.catalog import drills, history, marks, projects, validations
 from lastgood.catalog.connect import open_catalog
-from lastgood.errors import CopyState, LastgoodError, MarkNotSweepable, Unavailable
+from lastgood.errors import CopyState, InvalidInput, LastgoodError, MarkNotSweepable, Unavailable
 from lastgood.flows import approval, bursts, cleanup, commit, mark, sweep, validate, verify
 from lastgood.flows.levels import Ladder
 from lastgood.flows.pod_level import Pods
 from lastgood.flows.services import Services
 from lastgood.rules.contract import Contract
+from lastgood.rules.policy_names import PolicyName
 from lastgood.rules.retention_rules import Level
 from lastgood.stores.base import StoreError
 
@@ -31,6 +32,8 @@ _BATCH = 1000
 """Tasks of one mapping; Airflow allows 1,024. The rest is for the next run."""
 _SHARD = 8
 """Copies that one task validates: starting a task costs seconds."""
+_INTERVAL = timedelta(hours=1)
+"""Of the schedule of marks."""
 
 
 class DoneInPart(LastgoodError):
@@ -171,21 +174,67 @@ def mark_now(project: str) -> Mapping[str, Any]:
         return {**told, "bursts": bursts.note(services.catalog, project, "dag:mark_retention")}
 
 
-def mark_again(project: str, at: datetime) -> Mapping[str, Any]:
-    """Decide again what was to be decided at an instant. No sweep follows such a mark. Before the
-    project's first policy nothing was to be decided."""
+def mark_again(project: str, at: datetime, policy: str | None = None) -> Mapping[str, Any]:
+    """Decide again what was to be decided at an instant, by the policy that was in force or by the
+    one that is named. No sweep follows such a mark. Before the project's first policy nothing was
+    to be decided, and where a project has no version of the name, nothing can be."""
     with _services() as services:
         with services.catalog.transaction() as tx:
-            versions = projects.policy_versions(tx, project)
-        if all(version.effective_from > at for version in versions):
-            return {"project": project, "skipped": f"no policy was in force at {at.isoformat()}"}
-        return mark.run(services.catalog, project, at=at, kind="replay")
+            if policy is None:
+                taken = projects.times_in_force(tx, project)
+                known = any(one.effective_from and one.effective_from <= at for one in taken)
+                reason = f"no policy was in force at {at.isoformat()}"
+            else:
+                name = PolicyName.parse(policy, "policy")
+                known = projects.find_version(tx, project, name) is not None
+                reason = f"it has no policy {name}"
+        if not known:
+            return {"project": project, "skipped": reason}
+        return mark.run(services.catalog, project, at=at, kind="replay", policy=policy)
 
 
-def sweep_project(project: str) -> Mapping[str, Any]:
-    """Quarantine the candidates of the live mark that pass the gate, and delete what is due."""
+def mark_asked(
+    project: str, logical_date: datetime | None, policy: str | None
+) -> Mapping[str, Any]:
+    """The mark that somebody asked for by hand: without a logical date the live one, of now; with
+    one that lies more than an hour back, what was to be decided at that instant. A page of Airflow
+    gives its own now as the logical date. Raises InvalidInput for a policy without such a date: a
+    live mark is made under the policy in force."""
+    with open_catalog() as catalog, catalog.transaction() as tx:
+        now = history.project_now(tx, project)
+    if logical_date is not None and now - logical_date > _INTERVAL:
+        return mark_again(project, logical_date, policy)
+    if policy is not None:
+        raise InvalidInput(
+            where="policy",
+            reason="a live mark is made under the policy in force; to try another, run a backfill,"
+            " or give a logical date that has passed",
+        )
+    return mark_now(project)
+
+
+def swept_projects(mark_id: int | None) -> list[str]:
+    """The projects to sweep: all of them, or the one whose mark was handed over. Raises NotFound
+    for a mark that nobody made."""
+    if mark_id is None:
+        return project_names()
+    with open_catalog() as catalog, catalog.transaction() as tx:
+        return [marks.project_of(tx, mark_id)]
+
+
+def sweep_project(project: str, mark_id: int | None = None) -> Mapping[str, Any]:
+    """Quarantine the candidates of the live mark that pass the gate, and delete what is due. A mark
+    that was handed over has to be that one, else MarkNotSweepable."""
     with _services() as services:
-        return _whole(sweep.run(services.catalog, services.stores, project, "dag:sweep_quarantine"))
+        return _whole(
+            sweep.run(
+                services.catalog,
+                services.stores,
+                project,
+                "dag:sweep_quarantine",
+                mark_id=mark_id,
+            )
+        )
 
 
 def plans_to_approve() -> list[dict[str, Any]]:

@@ -66,8 +66,11 @@ class _Told:
         }
 
 
-def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str, Any]:
-    """Sweep a project under its newest live mark; answers what was done, by counts and reasons.
+def run(
+    catalog: Catalog, stores: Stores, project: str, actor: str, *, mark_id: int | None = None
+) -> dict[str, Any]:
+    """Sweep a project under its newest live mark; answers what was done, by counts and reasons. A
+    mark that is named has to be that one.
 
     Refuses whole (and changes nothing) with CatalogBehind, ForeignCatalog or ClockJump. Under a
     mark that cannot be swept only deletions under way are finished, then MarkNotSweepable is
@@ -80,7 +83,7 @@ def run(catalog: Catalog, stores: Stores, project: str, actor: str) -> dict[str,
     lapses.observe(catalog, project)
     standings = pressure.observe(catalog, project, cause="a sweep looked", actor=actor)
     try:
-        planned = plan(catalog, project)
+        planned = plan(catalog, project, mark_id)
     except errors.MarkNotSweepable:
         execute(catalog, stores, unfinished(catalog, project), actor)
         raise
