@@ -114,7 +114,8 @@ def test_completion_then_abort_keeps_the_object(tmp_path: Path) -> None:
     for store in crashes(tmp_path, sent.send, sent.complete):
         there = store.stat(KEY)
         store.abort_upload(KEY, sent.upload_id)  # type: ignore[arg-type]
-        assert store.stat(KEY) == there
+        # What is left of the upload may be a further name of the published file.
+        assert store.stat(KEY) == (replace(there, inode=None) if there else None)
         assert files(store) == ({KEY} if there else set())
 
 
