@@ -13,7 +13,6 @@ from lastgood.rules.byte_equation import Line
 
 ACCOUNT = {
     "scope": "vision in local",
-    "difference_bytes": 0,
     "unexplained_bytes": 5,
     "findings_bytes": 5,
     "duplicate_keys": 0,
@@ -21,8 +20,18 @@ ACCOUNT = {
     "change": 0.1,
 }
 LINES = [{"scope": "vision in local", "line": line.value, "bytes": 7} for line in Line]
+EQUATION = {
+    "scope": "vision in local",
+    **{line.value: 7 for line in Line},
+    "accounted_bytes": 7 * len(Line),
+}
+HUGE = {"committed": 2**62 + 1, "accounted_bytes": 2**62 + 7 * (len(Line) - 1)}
+"""As floats both sides would be the same."""
+PARTS = [{"line": line.value, "part_bytes": 7, "whole_bytes": 7} for line in Line]
 FINDING = {"finding": "f1", "owner": "oncall", "deadline": "2026-01-02", "overdue": False}
-GOOD = Frames([ACCOUNT], LINES, [{"store": "local", "age_seconds": 3}], [FINDING])
+GOOD = Frames(
+    [EQUATION], LINES, PARTS, [ACCOUNT], [{"store": "local", "age_seconds": 3}], [FINDING]
+)
 
 
 def _failed(frames: Frames) -> dict[str, str]:
@@ -39,6 +48,37 @@ def test_totals_that_agree_pass_every_check() -> None:
     assert {one.owner for one in results} == {"platform"}
 
 
+def test_each_check_is_in_a_named_suite_with_its_owner_and_the_first_that_fails_is_told() -> None:
+    frames = replace(
+        GOOD,
+        accounts=[{**ACCOUNT, "change": 9.0, "absent_objects": 2}],
+        findings=[{**FINDING, "overdue": True}],
+    )
+
+    results = quality.run(frames, owner="platform", owners={"findings": "data-governance"})
+
+    assert [one.suite for one in results] == sorted(
+        (one.suite for one in results), key=quality.SUITES.index
+    )
+    assert {one.suite: one.owner for one in results} == {
+        "freshness": "platform",
+        "byte-equation": "platform",
+        "keys": "platform",
+        "findings": "data-governance",
+        "growth": "platform",
+    }
+    first = quality.first_failed(results)
+    assert first is not None
+    assert (first.suite, first.name, first.owner) == (
+        "keys",
+        "nothing-committed-absent",
+        "platform",
+    )
+    assert quality.first_failed(one for one in results if one.passed) is None
+    warning = quality.first_failed(one for one in results if one.suite == "growth")
+    assert warning is not None and warning.severity == quality.WARNING
+
+
 def test_a_project_without_findings_passes() -> None:
     assert _failed(replace(GOOD, findings=[])) == {}
 
@@ -50,7 +90,10 @@ def test_the_first_report_has_no_change_to_judge() -> None:
 @pytest.mark.parametrize(
     ("frames", "name", "shown"),
     [
-        ({"accounts": [{**ACCOUNT, "difference_bytes": -1}]}, "equation-closes", "-1"),
+        ({"equation": [{**EQUATION, "accounted_bytes": 64}]}, "equation-closes", "-1 bytes"),
+        ({"equation": [{**EQUATION, "accounted_bytes": None}]}, "equation-closes", "no total"),
+        ({"equation": [EQUATION, {**EQUATION, **HUGE}]}, "equation-closes", "+1 bytes"),
+        ({"parts": [{**PARTS[0], "part_bytes": 8}]}, "project-within-store", "+1 bytes"),
         ({"lines": [*LINES[:-1], {**LINES[-1], "bytes": -9}]}, "no-negative-line", "-9"),
         ({"lines": LINES[:-1]}, "no-line-missing", "unexplained"),
         ({"stores": [{"store": "s3", "age_seconds": 10**6}]}, "every-store-fresh", "s3"),

@@ -4,6 +4,9 @@ A finding is one (project, store, cause, key range) for good; its events say how
 
     opened -> seen* -> closed          gone, or part of another line by now
     opened -> explained -> closed      an operator accounted for it; more bytes open it again
+    closed -> opened                   its bytes came back: a new deadline runs
+
+Nobody's word closes it: only an inventory that does not show it any more.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from psycopg.types.json import Jsonb
 
 from lastgood.catalog.db import Transaction
 from lastgood.errors import Conflict, NotFound
+from lastgood.rules.finding_owners import Owners
 
 _NAMESPACE = UUID("4f6f2b3e-5d0a-4a6e-9c55-6a1d0f1c7b11")
 _STATES = {"opened": "open", "explained": "explained", "closed": "closed"}
@@ -117,26 +121,57 @@ def get(tx: Transaction, finding_id: UUID) -> Finding:
     return found[0]
 
 
+@dataclass(frozen=True, slots=True)
+class FindingEvent:
+    """One thing that happened to a finding. `reason` and `owner` are there where it has one."""
+
+    number: int
+    kind: str  # opened | seen | assigned | explained | closed
+    size_bytes: int
+    objects: int
+    actor: str
+    owner: str | None
+    deadline: datetime | None
+    reason: str | None
+    recorded_at: datetime
+
+
+def events(tx: Transaction, finding_id: UUID) -> list[FindingEvent]:
+    """All that happened to a finding, the oldest first. Raises NotFound."""
+    get(tx, finding_id)
+    rows = tx.execute(
+        """
+        SELECT number, kind, bytes AS size_bytes, objects, actor, facts ->> 'owner' AS owner,
+               (facts ->> 'deadline')::timestamptz AS deadline, facts ->> 'reason' AS reason,
+               recorded_at
+          FROM finding_events WHERE finding_id = %s ORDER BY number
+        """,
+        (finding_id,),
+    )
+    return [FindingEvent(**row) for row in rows]
+
+
 def follow(
     tx: Transaction,
     project: str,
     store: str,
     sightings: Iterable[Sighting],
     *,
-    owner: str,
+    owners: Owners,
     deadline: timedelta,
     actor: str,
     at: datetime,
 ) -> None:
     """Carry a complete inventory's sightings on: open what is new, note what is still there, close
-    what was not seen any more. `deadline` counts from `at` (UTC) for what is opened."""
+    what was not seen any more. `deadline` counts from `at` (UTC) for what is opened, and
+    `owners` says who answers for it."""
     known = {
         (one.cause, one.key_range): one
         for one in current(tx, projects=[project], store=store, closed=True)
     }
     for seen in sightings:
         before = known.pop((seen.cause, seen.key_range), None)
-        _see(tx, project, store, before, seen, owner, deadline, actor, at)
+        _see(tx, project, store, before, seen, owners, deadline, actor, at)
     for gone in known.values():
         if gone.state != "closed":
             nothing = Sighting(gone.cause, gone.key_range, 0, 0, ())
@@ -149,7 +184,7 @@ def note(
     store: str,
     sightings: Iterable[Sighting],
     *,
-    owner: str,
+    owners: Owners,
     deadline: timedelta,
     actor: str,
     at: datetime,
@@ -167,7 +202,7 @@ def note(
             or _reopens(before, seen)
             or (before.size_bytes, before.objects) != (seen.size_bytes, seen.objects)
         ):
-            _see(tx, project, store, before, seen, owner, deadline, actor, at)
+            _see(tx, project, store, before, seen, owners, deadline, actor, at)
 
 
 def _see(
@@ -176,12 +211,13 @@ def _see(
     store: str,
     before: Finding | None,
     seen: Sighting,
-    owner: str,
+    owners: Owners,
     deadline: timedelta,
     actor: str,
     at: datetime,
 ) -> None:
     facts: dict[str, Any] = {"samples": list(seen.samples)}
+    owner = owners.of_finding(seen.cause, seen.key_range)
     if before is None:
         before = _create(tx, project, store, seen, owner, at + deadline, at)
     elif not _reopens(before, seen):

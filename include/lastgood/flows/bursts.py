@@ -7,7 +7,6 @@ from datetime import timedelta
 from lastgood.catalog import commit_times, findings, history, locks, projects
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.findings import Sighting
-from lastgood.flows.upload_look import finding_owner
 from lastgood.rules import bursts
 
 CAUSE = "burst of commits"
@@ -31,7 +30,7 @@ def note(catalog: Catalog, project: str, actor: str) -> int:
                     project,
                     store,
                     seen,
-                    owner=finding_owner(configured),
+                    owners=configured.finding_owners,
                     deadline=_deadline(configured.config.get("finding_deadline_seconds")),
                     actor=actor,
                     at=history.now(tx),

@@ -12,8 +12,10 @@ from lastgood.catalog.projects import Project, StoreRow
 from lastgood.errors import InvalidConfig, InvalidInput, InvalidPolicy
 from lastgood.flows.config_documents import ConfigDocument, read_file, read_folder
 from lastgood.flows.contracts import registered
+from lastgood.reports.quality import SUITES
 from lastgood.rules.contract import Contract
 from lastgood.rules.document import Node
+from lastgood.rules.finding_owners import OwnerRule
 from lastgood.rules.names import check_name, check_schema
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import read_duration
@@ -144,7 +146,8 @@ def _accepted(words: Node) -> list[str]:
 
 def _project(document: ConfigDocument) -> Project:
     required = ("name", "owner", "store", "policy", "finding_owner")
-    read = document.root.fields(required, ("finding_deadline", "classes"))
+    optional = ("finding_deadline", "finding_owners", "check_owners", "classes")
+    read = document.root.fields(required, optional)
     deadline = (
         read_duration(read["finding_deadline"]) if "finding_deadline" in read else _FINDING_DEADLINE
     )
@@ -156,10 +159,23 @@ def _project(document: ConfigDocument) -> Project:
         config={
             "finding_owner": read["finding_owner"].text(),
             "finding_deadline_seconds": deadline.total_seconds(),
+            **_owners(read),
             "classes": read["classes"].free(4, 1 << 16) if "classes" in read else {},
         },
         last_mark_at=None,
     )
+
+
+def _owners(read: Mapping[str, Node]) -> dict[str, Any]:
+    """Who answers for findings by their cause or place, and for failed checks by their suite."""
+    found: dict[str, Any] = {}
+    if "finding_owners" in read:
+        rules = read["finding_owners"].items(100)
+        found["finding_owners"] = [OwnerRule.read(rule).to_json() for rule in rules]
+    if "check_owners" in read:
+        owners = read["check_owners"].fields((), SUITES)
+        found["check_owners"] = {suite: node.text(200) for suite, node in owners.items()}
+    return found
 
 
 def _policy(document: ConfigDocument, stores: Mapping[str, StoreRow]) -> Policy:

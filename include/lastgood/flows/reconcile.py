@@ -9,19 +9,25 @@ only then say what failed
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lastgood.catalog import capacity, findings, history, locks, projects, reports
+from lastgood.catalog import (
+    capacity,
+    findings,
+    history,
+    locks,
+    projects,
+    quality_results,
+    reports,
+)
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.findings import Finding
 from lastgood.catalog.projects import Project
 from lastgood.errors import LastgoodError
-from lastgood.flows import bursts, pressure
+from lastgood.flows import bursts, pressure, report_numbers
 from lastgood.flows import inventories as kept_inventories
 from lastgood.flows.inventories import NotKept
 from lastgood.flows.inventory import Inventory
@@ -30,21 +36,22 @@ from lastgood.flows.inventory_retention import drop_old
 from lastgood.flows.inventory_taking import Progress
 from lastgood.flows.policies import policy_of
 from lastgood.flows.report import Facts, build, frames, passed, sightings
-from lastgood.reports import html, quality
+from lastgood.flows.report_files import write_files
+from lastgood.flows.report_numbers import Numbers
+from lastgood.reports import quality
 from lastgood.reports.quality import CheckResult
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import StoreError
 from lastgood.stores.open import Stores
 from lastgood.stores.s3_inventory import InventoryReportRefused
 
-_TREND_REPORTS = 30
 _FINDING_DEADLINE = timedelta(days=3)
 _QUIET: Progress = lambda phase, done: None  # noqa: E731
 
 
 class ChecksFailed(LastgoodError):
-    """The report of {project} was written, and {count} of its checks failed: {failed}. See
-    {report}."""
+    """The report of {project} was written, and {count} of its checks failed, first {first}, which
+    {owner} answers for: {failed}. See {report}."""
 
     type = "checks-failed"
 
@@ -149,6 +156,7 @@ def _result(project: str, written: Sequence[Mapping[str, Any]]) -> dict[str, Any
         "passed": all(one["passed"] for one in written),
         "json": written[0]["json"],
         "html": written[0]["html"],
+        "csv": written[0]["csv"],
         "failed": failed,
         "reports": written,
     }
@@ -157,11 +165,14 @@ def _result(project: str, written: Sequence[Mapping[str, Any]]) -> dict[str, Any
 def raise_if_failed(result: Mapping[str, Any]) -> None:
     """Raise ChecksFailed for a result of `run` with a failed check that is critical."""
     if not result["passed"]:
+        bad = next(one for one in result["reports"] if not one["passed"])
         raise ChecksFailed(
             project=result["project"],
             count=len(result["failed"]),
             failed=", ".join(result["failed"]),
-            report=next(one["html"] for one in result["reports"] if not one["passed"]),
+            first=bad["first_failed"]["name"],
+            owner=bad["first_failed"]["owner"],
+            report=bad["html"],
         )
 
 
@@ -180,9 +191,12 @@ def _report(
         if follows:
             _carry_on(tx, project, taken, actor)
     pressure.observe(catalog, project, cause=f"a listing of {taken.store}", actor=actor)
+    with catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
+        numbers = report_numbers.gather(tx, project, taken.store, window)
     with catalog.transaction() as tx:
-        facts = _facts(tx, project, taken, window, listed_at)
-    checks = quality.run(frames(facts), owner=facts.project.owner)
+        facts = _facts(tx, project, taken, window, listed_at, numbers)
+    owners = facts.project.config.get("check_owners")
+    checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
     document = build(facts, checks)
     with catalog.transaction() as tx:
         report_id = reports.add(
@@ -194,6 +208,9 @@ def _report(
             passed=passed(checks),
             recorded_at=facts.at,
         )
+        quality_results.add(
+            tx, report_id, project=project, store=taken.store, results=checks, at=facts.at
+        )
         document = dict(reports.get(tx, report_id).document)
     paths = write_files(document, report_dir)
     return {
@@ -201,8 +218,10 @@ def _report(
         "store": taken.store,
         "passed": passed(checks),
         "failed": _failed(checks),
-        "json": str(paths[0]),
-        "html": str(paths[1]),
+        "first_failed": document["verdict"]["first_failed"],
+        "json": str(paths["json"]),
+        "html": str(paths["html"]),
+        "csv": str(paths["csv"]),
     }
 
 
@@ -228,7 +247,7 @@ def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> No
             owner,
             taken.store,
             [*sightings(taken, owner), *bursts.sightings(tx, owner, taken.store)],
-            owner=str(configured.config.get("finding_owner") or configured.owner),
+            owners=configured.finding_owners,
             deadline=_deadline(configured),
             actor=actor,
             at=history.now(tx),
@@ -253,9 +272,9 @@ def _facts(
     taken: Inventory,
     window: tuple[datetime, datetime],
     listed_at: Mapping[str, datetime],
+    numbers: Numbers,
 ) -> Facts:
     use = capacity.locked_use(tx, project, taken.store)
-    earlier = reports.newest(tx, project, taken.store, limit=_TREND_REPORTS - 1)
     names = projects.stores_of(tx, project)
     return Facts(
         project=projects.get(tx, project),
@@ -269,7 +288,7 @@ def _facts(
             tx, project, taken.store, policy_of(tx, project).capacity, use
         ).standing,
         findings=_open_findings(tx, project, taken.store),
-        history=[one.document for one in earlier],
+        numbers=numbers,
         stores_listed={**reports.listed_at(tx, project, names), **listed_at},
     )
 
@@ -280,22 +299,3 @@ def _open_findings(tx: Transaction, project: str, store: str) -> list[Finding]:
 
 def _failed(checks: list[CheckResult]) -> list[str]:
     return [one.name for one in checks if not one.passed and one.severity == quality.CRITICAL]
-
-
-def write_files(document: Mapping[str, Any], report_dir: Path) -> tuple[Path, Path]:
-    """Write a report's JSON and HTML below `report_dir`, each whole or not at all; answers both
-    paths. Writing the same report again replaces them with the same bytes."""
-    folder = report_dir / str(document["project"]) / str(document["store"]["name"])
-    folder.mkdir(parents=True, exist_ok=True)
-    day = str(document["window"]["end"])[:10]
-    stem = folder / f"{day}-{document['report']}"
-    contents = {
-        stem.with_suffix(".json"): json.dumps(document, indent=2, sort_keys=True) + "\n",
-        stem.with_suffix(".html"): html.render(document),
-    }
-    for path, content in contents.items():
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(content, encoding="utf-8")
-        draft.replace(path)
-    json_path, html_path = contents
-    return json_path, html_path

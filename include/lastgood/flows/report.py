@@ -13,17 +13,21 @@ from typing import Any
 from lastgood.catalog.findings import Finding, Sighting
 from lastgood.catalog.projects import Project, StoreRow
 from lastgood.catalog.reports import STATES
+from lastgood.flows import report_sections as sections
 from lastgood.flows.inventory import Inventory
 from lastgood.flows.inventory_accounts import Account
 from lastgood.flows.inventory_causes import causes_json
 from lastgood.flows.inventory_merge import Cause
 from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.inventory_tally import Difference, Place
+from lastgood.flows.report_numbers import Numbers
 from lastgood.reports.quality import CRITICAL, CheckResult, Frames
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.capacity import Standing
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+HEAD = ("format_version", "report", "verdict")
+"""What a report's JSON begins with; all else follows by name."""
 _STATE_LINES = {
     "committed": Line.COMMITTED,
     "validating": Line.SEALED,
@@ -47,7 +51,7 @@ class Facts:
     activity: Mapping[str, int]
     standing: Standing
     findings: Sequence[Finding]
-    history: Sequence[Mapping[str, Any]]  # earlier documents, the newest first
+    numbers: Numbers
     stores_listed: Mapping[str, datetime | None]
 
     @property
@@ -84,6 +88,7 @@ def _storable(text: str) -> str:
 
 def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
     """The document."""
+    trend = _trend(facts)
     return {
         "format_version": FORMAT_VERSION,
         "project": facts.project.name,
@@ -97,6 +102,7 @@ def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
         "window": {"start": _instant(facts.window[0]), "end": _instant(facts.window[1])},
         "recorded_at": _instant(facts.at),
         "passed": passed(checks),
+        "verdict": sections.verdict(checks, facts.numbers),
         "listing": _listing(facts.taken),
         "counts": {state: facts.counts[state][0] for state in STATES},
         "bytes": {state: _line_bytes(facts.account, _STATE_LINES[state]) for state in STATES},
@@ -109,11 +115,23 @@ def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
         "differences": _differences(facts.taken, facts.project.name),
         "shared_differences": _differences(facts.taken, SHARED),
         "capacity": _capacity(facts),
+        "roles": sections.roles(facts.numbers),
+        "freed": sections.freed(facts.numbers),
+        "growth": sections.growth(trend, facts.standing),
+        "oldest_incomplete": sections.oldest_incomplete(facts.numbers, facts.at),
+        "objectives": sections.objectives(facts.numbers),
         "activity": dict(facts.activity),
         "findings": [finding_json(one, facts.at) for one in facts.findings],
-        "trend": _trend(facts),
-        "checks": [one.to_json() for one in checks],
+        "findings_by_owner": sections.by_owner(facts.findings, facts.at),
+        "trend": trend,
+        "checks": sections.checks(checks, facts.numbers, facts.at),
     }
+
+
+def in_order(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document as it is read: what failed first stands first, all else by name."""
+    head = {name: document[name] for name in HEAD if name in document}
+    return head | {name: document[name] for name in sorted(document) if name not in head}
 
 
 def passed(checks: Sequence[CheckResult]) -> bool:
@@ -129,6 +147,22 @@ def frames(facts: Facts) -> Frames:
     }
     mine = [one for one in facts.findings if one.project == facts.project.name]
     return Frames(
+        equation=[
+            {
+                "scope": scope,
+                **{line.value: _line_bytes(account, line) for line in Line},
+                "accounted_bytes": account.equation.backend_bytes,
+            }
+            for scope, (account, _) in scopes.items()
+        ],
+        parts=[
+            {
+                "line": line.value,
+                "part_bytes": _line_bytes(facts.account, line),
+                "whole_bytes": _line_bytes(facts.taken.whole, line),
+            }
+            for line in Line
+        ],
         accounts=[_check_row(facts, scope, *of) for scope, of in scopes.items()],
         lines=[
             {"scope": scope, "line": line.value, "bytes": total.size_bytes}
@@ -159,7 +193,6 @@ def _check_row(facts: Facts, scope: str, account: Account, project: str | None) 
     }
     return {
         "scope": scope,
-        "difference_bytes": account.equation.difference_bytes,
         "unexplained_bytes": _line_bytes(account, Line.UNEXPLAINED),
         "findings_bytes": _in_findings(places, account),
         "duplicate_keys": _objects(places, Cause.DUPLICATE),
@@ -178,10 +211,10 @@ def _objects(places: Mapping[Place, Difference], cause: Cause) -> int:
 
 
 def _change(facts: Facts) -> float | None:
-    """The backend's bytes against the last report's, as a share of the latter."""
-    if not facts.history:
+    """The backend's bytes against those of the last day before, as a share of the latter."""
+    if not facts.numbers.trend:
         return None
-    before = int(facts.history[0]["equation"]["backend_bytes"])
+    before = facts.numbers.trend[-1].backend_bytes
     return None if before == 0 else (facts.account.backend_bytes - before) / before
 
 
@@ -244,21 +277,13 @@ def _capacity(facts: Facts) -> dict[str, Any]:
 
 
 def _trend(facts: Facts) -> list[dict[str, Any]]:
-    """The last reports and this one, the oldest first."""
-    points = [
-        {
-            "recorded_at": one["recorded_at"],
-            "backend_bytes": one["equation"]["backend_bytes"],
-            "unexplained_bytes": one["equation"]["lines"]["unexplained"],
-        }
-        for one in reversed(facts.history)
-    ]
-    now = {
-        "recorded_at": _instant(facts.at),
-        "backend_bytes": facts.account.backend_bytes,
-        "unexplained_bytes": _line_bytes(facts.account, Line.UNEXPLAINED),
-    }
-    return [*points, now]
+    return sections.trend(
+        facts.numbers,
+        facts.window[1],
+        {line.value: _line_bytes(facts.account, line) for line in Line},
+        facts.account.backend_bytes,
+        facts.taken.whole.backend_bytes,
+    )
 
 
 def finding_json(finding: Finding, at: datetime) -> dict[str, Any]:

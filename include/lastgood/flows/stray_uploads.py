@@ -30,7 +30,7 @@ from lastgood.catalog.projects import Project
 from lastgood.flows.inventory_merge import Cause
 from lastgood.flows.inventory_owners import unit_of
 from lastgood.flows.pending_uploads import abort
-from lastgood.flows.upload_look import Look, finding_owner, prove_gone
+from lastgood.flows.upload_look import Look, prove_gone
 from lastgood.stores.base import EVERYTHING, Store
 from lastgood.stores.begun import begun_uploads
 
@@ -127,7 +127,7 @@ def _reported(
             project.name,
             store.name,
             [_sighting(unit, entries) for unit, entries in by_unit.items()],
-            owner=finding_owner(project),
+            owners=project.finding_owners,
             deadline=deadline,
             actor=actor,
             at=now,

@@ -66,23 +66,39 @@ def capacity_bar(capacity: Mapping[str, Any], label: str) -> Markup:
 
 
 def trend_columns(points: Sequence[Mapping[str, Any]], label: str) -> Markup:
-    """One column for each report: what the backend accounted for, and on top what was
-    unexplained."""
-    most = max((int(point["backend_bytes"]) for point in points), default=0) or 1
-    step = min(_WIDTH / max(len(points), 1), 48.0)
-    height = 96.0
+    """One column for each day, its lines one upon the other; as tall as the most of all days."""
+    sums = [sum(max(0, size) for size in point["lines"].values()) for point in points]
+    most = max(sums, default=0) or 1
+    step = min(_WIDTH / max(len(points), 1), 64.0)
+    height = 148.0
     shapes = [_rect("base", 0, height + 3, _WIDTH, 1, "")]
-    for index, point in enumerate(points):
-        size, unexplained = int(point["backend_bytes"]), int(point["unexplained_bytes"])
-        tall = max(2.0, height * size / most) if size else 0.0
-        dark = max(2.0, height * unexplained / most) if unexplained else 0.0
-        text = f"{str(point['recorded_at'])[:10]}: {human_bytes(size)}"
-        x, width = index * step, max(step - 4, 2.0)
-        shapes.append(_rect("column", x, height + 2 - tall, width, tall, text))
-        if unexplained:
-            also = f"{text}, {human_bytes(unexplained)} unexplained"
-            shapes.append(_rect("line-unexplained", x, height + 2 - dark, width, dark, also))
-    return _svg(100, label, shapes)
+    for index, (point, total) in enumerate(zip(points, sums, strict=True)):
+        day = f"{str(point['at'])[:10]}: {human_bytes(total)}"
+        x, width, below = index * step, max(step - 4, 2.0), height + 2
+        for line in Line:
+            size = point["lines"].get(line.value, 0)
+            if size <= 0:
+                continue
+            tall = max(1.0, height * size / most)
+            below -= tall
+            text = f"{day}, {line_name(line.value)} {human_bytes(size)}"
+            shapes.append(_rect(f"line-{line.value}", x, max(0.0, below), width, tall, text))
+    return _svg(152, label, shapes)
+
+
+def check_strip(past: Sequence[Mapping[str, Any]], severity: str, label: str) -> Markup:
+    """What a check said in the last reports, the oldest left: low and pale where it passed, tall
+    and dark where it failed, so that colour is not needed to tell."""
+    step, height, room = 8.0, 20.0, 30
+    shapes = []
+    for index, one in enumerate(past[-room:]):
+        x = (room - min(len(past), room) + index) * step
+        word = "passed" if one["passed"] else "failed"
+        kind = "check-passed" if one["passed"] else f"check-failed-{severity}"
+        tall = 7.0 if one["passed"] else height
+        text = f"{str(one['at'])[:10]}: {word}"
+        shapes.append(_rect(kind, x, height - tall, step - 2, tall, text))
+    return _svg(int(height), label, shapes, width=room * step, kind="chart strip")
 
 
 def _rect(kind: str, x: float, y: float, width: float, height: float, title: str) -> Markup:
@@ -93,13 +109,23 @@ def _rect(kind: str, x: float, y: float, width: float, height: float, title: str
     ).format(kind, x, y, width, height, radius, title)
 
 
-def _svg(height: int, label: str, shapes: Sequence[Markup], *, hatched: bool = False) -> Markup:
+def _svg(
+    height: int,
+    label: str,
+    shapes: Sequence[Markup],
+    *,
+    hatched: bool = False,
+    width: float = _WIDTH,
+    kind: str = "chart",
+) -> Markup:
     pattern = Markup(
         '<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse"'
         ' patternTransform="rotate(45)"><rect width="3" height="8" class="hatch-stroke"/></pattern>'
         "</defs>"
     )
     return Markup(
-        '<svg class="chart" viewBox="0 0 {:.0f} {}" preserveAspectRatio="none" role="img"'
+        '<svg class="{}" viewBox="0 0 {:.0f} {}" preserveAspectRatio="none" role="img"'
         ' style="height:{}px" aria-label="{}">{}{}</svg>'
-    ).format(_WIDTH, height, height, label, pattern if hatched else "", Markup("").join(shapes))
+    ).format(
+        kind, width, height, height, label, pattern if hatched else "", Markup("").join(shapes)
+    )

@@ -43,6 +43,8 @@ def environment(*folders: Path) -> Environment:
         equation_bar=charts.equation_bar,
         capacity_bar=charts.capacity_bar,
         trend_columns=charts.trend_columns,
+        check_strip=charts.check_strip,
+        outlook=words.outlook,
     )
     return made
 

@@ -1,4 +1,4 @@
-"""The quality checks of a report, as Great Expectations suites over frames of totals.
+"""The quality checks of a report, as named suites of Great Expectations over frames of totals.
 
 The frames hold sums, never keys. Great Expectations takes seconds to import, so it and pandas are
 imported only when checks run; its context is ephemeral and nothing is sent anywhere.
@@ -7,7 +7,7 @@ imported only when checks run; its context is ephemeral and nothing is sent anyw
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,15 +33,18 @@ class Bounds:
 class Frames:
     """The totals that are checked, as rows.
 
-    accounts: scope, difference_bytes, unexplained_bytes, findings_bytes, duplicate_keys,
-              absent_objects, change
+    equation: scope, each line's bytes, accounted_bytes (None: the backend tells no total)
     lines:    scope, line, bytes
+    parts:    line, part_bytes (the project's), whole_bytes (the store's)
+    accounts: scope, unexplained_bytes, findings_bytes, duplicate_keys, absent_objects, change
     stores:   store, age_seconds (None: never listed)
     findings: finding, owner, deadline, overdue
     """
 
-    accounts: Sequence[Mapping[str, Any]]
+    equation: Sequence[Mapping[str, Any]]
     lines: Sequence[Mapping[str, Any]]
+    parts: Sequence[Mapping[str, Any]]
+    accounts: Sequence[Mapping[str, Any]]
     stores: Sequence[Mapping[str, Any]]
     findings: Sequence[Mapping[str, Any]]
 
@@ -50,6 +53,7 @@ class Frames:
 class CheckResult:
     """One check with what it saw."""
 
+    suite: str
     name: str
     says: str
     severity: str
@@ -66,6 +70,7 @@ class CheckResult:
 class Check:
     """What is expected of one frame, in words and as an expectation with its arguments."""
 
+    suite: str
     name: str
     says: str
     severity: str
@@ -75,43 +80,14 @@ class Check:
 
 
 def checks(bounds: Bounds) -> tuple[Check, ...]:
-    """Every check, in the order in which a report shows them."""
+    """Every check, in the order in which they are run and a report shows them: what later ones rest
+    on comes first, so that the first that fails is the one to look at first."""
     nothing = {"min_value": 0, "max_value": 0}
     change = {"min_value": bounds.least_change, "max_value": bounds.most_change}
+    lines = [line.value for line in Line]
     return (
         Check(
-            "equation-closes",
-            "The lines add up to the backend's own total, to the byte",
-            CRITICAL,
-            "accounts",
-            "ExpectColumnValuesToBeBetween",
-            {"column": "difference_bytes", **nothing},
-        ),
-        Check(
-            "no-negative-line",
-            "No line of the equation is negative",
-            CRITICAL,
-            "lines",
-            "ExpectColumnValuesToBeBetween",
-            {"column": "bytes", "min_value": 0},
-        ),
-        Check(
-            "no-line-missing",
-            "Every line of the equation is there",
-            CRITICAL,
-            "lines",
-            "ExpectColumnDistinctValuesToEqualSet",
-            {"column": "line", "value_set": [line.value for line in Line]},
-        ),
-        Check(
-            "every-store-fresh",
-            "Every store of the project was listed whole within a day",
-            CRITICAL,
-            "stores",
-            "ExpectColumnValuesToBeBetween",
-            {"column": "age_seconds", "min_value": 0, "max_value": bounds.store_age_seconds},
-        ),
-        Check(
+            "freshness",
             "every-store-listed",
             "No store of the project was never listed",
             CRITICAL,
@@ -120,6 +96,52 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
             {"column": "age_seconds"},
         ),
         Check(
+            "freshness",
+            "every-store-fresh",
+            "Every store of the project was listed whole within a day",
+            CRITICAL,
+            "stores",
+            "ExpectColumnValuesToBeBetween",
+            {"column": "age_seconds", "min_value": 0, "max_value": bounds.store_age_seconds},
+        ),
+        Check(
+            "byte-equation",
+            "no-line-missing",
+            "Every line of the equation is there",
+            CRITICAL,
+            "lines",
+            "ExpectColumnDistinctValuesToEqualSet",
+            {"column": "line", "value_set": lines},
+        ),
+        Check(
+            "byte-equation",
+            "no-negative-line",
+            "No line of the equation is negative",
+            CRITICAL,
+            "lines",
+            "ExpectColumnValuesToBeBetween",
+            {"column": "bytes", "min_value": 0},
+        ),
+        Check(
+            "byte-equation",
+            "equation-closes",
+            "The lines add up to the backend's own total, to the byte",
+            CRITICAL,
+            "equation",
+            "ExpectByteEquationToClose",
+            {"column_list": [*lines, "accounted_bytes"], "ignore_row_if": "never"},
+        ),
+        Check(
+            "byte-equation",
+            "project-within-store",
+            "No line of the project has more bytes than that line of the whole store",
+            CRITICAL,
+            "parts",
+            "ExpectPartWithinWhole",
+            {"column_list": ["part_bytes", "whole_bytes"], "ignore_row_if": "never"},
+        ),
+        Check(
+            "keys",
             "no-duplicate-key",
             "No key is in the store twice",
             CRITICAL,
@@ -128,6 +150,7 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
             {"column": "duplicate_keys", **nothing},
         ),
         Check(
+            "keys",
             "nothing-committed-absent",
             "No committed object is missing, or of another size",
             CRITICAL,
@@ -136,6 +159,7 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
             {"column": "absent_objects", **nothing},
         ),
         Check(
+            "findings",
             "unexplained-has-findings",
             "Every unexplained byte is in a finding",
             CRITICAL,
@@ -144,6 +168,7 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
             {"column_A": "unexplained_bytes", "column_B": "findings_bytes"},
         ),
         Check(
+            "findings",
             "findings-have-owner",
             "Every finding has an owner",
             CRITICAL,
@@ -152,6 +177,7 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
             {"column": "owner"},
         ),
         Check(
+            "findings",
             "findings-have-deadline",
             "Every finding has a deadline",
             CRITICAL,
@@ -160,6 +186,7 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
             {"column": "deadline"},
         ),
         Check(
+            "findings",
             "no-finding-overdue",
             "No finding is past its deadline",
             CRITICAL,
@@ -168,6 +195,7 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
             {"column": "overdue", "value_set": [False]},
         ),
         Check(
+            "growth",
             "change-in-bounds",
             "The store changed no more than usual since the last report",
             WARNING,
@@ -178,10 +206,22 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
     )
 
 
+SUITES = tuple(dict.fromkeys(check.suite for check in checks(Bounds())))
+"""The names of the suites, in the order in which they are run."""
+
+
+def first_failed(results: Iterable[CheckResult]) -> CheckResult | None:
+    """What failed first: the first critical one in the order of the checks, else the first
+    warning; None if all passed."""
+    failed = [one for one in results if not one.passed]
+    return min(failed, key=lambda one: one.severity != CRITICAL, default=None)
+
+
 _COLUMNS = {
+    "equation": ["scope", *(line.value for line in Line), "accounted_bytes"],
+    "parts": ["line", "part_bytes", "whole_bytes"],
     "accounts": [
         "scope",
-        "difference_bytes",
         "unexplained_bytes",
         "findings_bytes",
         "duplicate_keys",
@@ -194,9 +234,18 @@ _COLUMNS = {
 }
 
 
-def run(frames: Frames, *, owner: str, bounds: Bounds = Bounds()) -> list[CheckResult]:
-    """Run every check; `owner` is who answers for a failed one. A check that cannot be evaluated
-    counts as failed."""
+_DTYPES = {"equation": "object", "parts": "object"}  # whole numbers of any size, exactly
+
+
+def run(
+    frames: Frames,
+    *,
+    owner: str,
+    owners: Mapping[str, str] | None = None,
+    bounds: Bounds = Bounds(),
+) -> list[CheckResult]:
+    """Run every check. `owners` says by suite who answers for a failed check, `owner` for all other
+    suites. A check that cannot be evaluated counts as failed."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     import great_expectations as gx
     import pandas as pd
@@ -205,30 +254,40 @@ def run(frames: Frames, *, owner: str, bounds: Bounds = Bounds()) -> list[CheckR
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     source = context.data_sources.add_pandas("totals")
-    results: dict[str, CheckResult] = {}
     everything = checks(bounds)
-    for name, columns in _COLUMNS.items():
-        frame = pd.DataFrame(list(getattr(frames, name)), columns=columns)
+    answering = {suite: (owners or {}).get(suite, owner) for suite in SUITES}
+    made = {
+        name: pd.DataFrame(list(getattr(frames, name)), columns=columns, dtype=_DTYPES.get(name))
+        for name, columns in _COLUMNS.items()
+    }
+    results: dict[str, CheckResult] = {}
+    # a suite is validated frame by frame: that is how Great Expectations takes its data
+    for suite, frame in dict.fromkeys((one.suite, one.frame) for one in everything):
+        name = f"{suite}.{frame}"
         batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
-        suite = context.suites.add(gx.ExpectationSuite(name=name))
+        expected = context.suites.add(gx.ExpectationSuite(name=name))
         for check in everything:
-            if check.frame == name:
-                suite.add_expectation(_expectation(check, owner))
-        definition = gx.ValidationDefinition(name=name, data=batch, suite=suite)
+            if (check.suite, check.frame) == (suite, frame):
+                expected.add_expectation(_expectation(check, answering[suite]))
+        definition = gx.ValidationDefinition(name=name, data=batch, suite=expected)
         validation = context.validation_definitions.add(definition)
-        for result in validation.run(batch_parameters={"dataframe": frame}).results:
+        for result in validation.run(batch_parameters={"dataframe": made[frame]}).results:
             assert result.expectation_config is not None
             check_name = str(result.expectation_config.meta["name"])
             check = next(one for one in everything if one.name == check_name)
-            results[check_name] = _result(check, owner, result.to_json_dict(), frame)
+            results[check_name] = _result(
+                check, answering[suite], result.to_json_dict(), made[frame]
+            )
     return [results[check.name] for check in everything]
 
 
 def _expectation(check: Check, owner: str) -> Any:
     import great_expectations.expectations as gxe
 
-    kind = getattr(gxe, check.expectation)
-    meta = {"name": check.name, "owner": owner}
+    from lastgood.reports import expectations
+
+    kind = getattr(expectations, check.expectation, None) or getattr(gxe, check.expectation)
+    meta = {"name": check.name, "suite": check.suite, "owner": owner}
     return kind(**check.arguments, severity=check.severity, meta=meta)
 
 
@@ -236,6 +295,7 @@ def _result(
     check: Check, owner: str, result: Mapping[str, Any], frame: pd.DataFrame
 ) -> CheckResult:
     return CheckResult(
+        suite=check.suite,
         name=check.name,
         says=check.says,
         severity=check.severity,
@@ -261,12 +321,26 @@ def _observed(check: Check, result: Mapping[str, Any], frame: pd.DataFrame) -> s
         return "missing: " + ", ".join(map(str, missing))
     unexpected = details.get("partial_unexpected_list") or []
     places = [_row(frame, index) for index in details.get("partial_unexpected_index_list") or []]
+    if "column_list" in check.arguments:
+        shown = [
+            f"{place}: {_row_difference(value)}"
+            for place, value in zip(places or ["a row"] * len(unexpected), unexpected, strict=False)
+        ]
+        return "; ".join(shown[:5])
     column = check.arguments.get("column", "")
     shown = [
         f"{place}: {column or 'pair'} {value}" if place else f"{column} {value}"
         for place, value in zip(places or [""] * len(unexpected), unexpected, strict=False)
     ]
     return "; ".join(shown[:5]) or f"{details.get('unexpected_count', 0)} rows"
+
+
+def _row_difference(row: Mapping[str, Any]) -> str:
+    """By how many bytes all but the last column of a row are more or less than the last."""
+    *parts, whole = row.values()
+    if whole is None:
+        return "the backend tells no total"
+    return f"{sum(parts) - whole:+,} bytes against {whole:,}"
 
 
 def _row(frame: pd.DataFrame, index: Any) -> str:

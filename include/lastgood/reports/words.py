@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lastgood.rules.forecast import LEAST_DAYS
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _LINES = {
@@ -38,6 +42,17 @@ _CAUSES = {
     "unknown-upload": "a pending upload that no attempt owns",
     "unknown-control": "control keys that no stage of this catalog wrote",
     "accounting-gap": "the backend accounts for bytes that no listing shows",
+    "burst of commits": "more commits than the stage's own past lets expect",
+    "noncurrent-versions": "older versions of a versioned bucket",
+    "delete-markers": "what hides a deleted key of a versioned bucket",
+    "pending-parts": "parts of uploads that nobody completed",
+    "hard-links": "further names of one file: on disk once",
+    "sparse-files": "holes: no blocks on disk below them",
+    "block-rounding": "the last block of a file is not full",
+    "deleted-but-open": "a process still has the file open",
+    "snapshots": "the file system keeps them",
+    "replication-factor": "every byte is stored several times",
+    "accounting-delay": "the backend's number is older than the listing",
 }
 _ADJUSTMENTS = {
     "hard-links": "listed twice: further names of the same file",
@@ -100,6 +115,23 @@ def lasting(seconds: float | timedelta | None) -> str:
 def figure(value: object) -> str:
     """A metric's value to six digits."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def outlook(growth: Mapping[str, Any]) -> str:
+    """A forecast in words."""
+    days = growth["days"]
+    match growth["outlook"]:
+        case "not-enough-days":
+            return f"not known: {days} of {LEAST_DAYS} days are reported that a forecast needs"
+        case "no-mark":
+            return "no hard mark is known"
+        case "reached":
+            return "it stands above the hard mark now"
+        case "not-growing":
+            return f"not reached: nothing grew over {days} days"
+        case "beyond-horizon":
+            return "not within ten years"
+    return f"{growth['hard_reached_on']}, if it grows as over the last {days} days"
 
 
 def line_name(line: str) -> str:
