@@ -1,8 +1,8 @@
-"""The plan of the one query that a mark reads its history with."""
+"""The plans of the query that a mark reads its history with, and of the one for a project's now."""
 
 from __future__ import annotations
 
-from lastgood.catalog import stage_history
+from lastgood.catalog import history, stage_history
 from tests.retention.world import PROJECT, World
 
 
@@ -39,3 +39,15 @@ def test_a_history_that_is_not_read_to_its_end_leaves_its_connection_in_order(
         stages.close()  # type: ignore[attr-defined]
         again = [one.stage.stage for one in stage_history.of_project(tx, PROJECT, world.now())]
     assert again == ["pretrain", "sft"]
+
+
+def test_a_projects_now_is_read_from_the_ends_of_indexes_however_long_its_history(
+    world: World,
+) -> None:
+    with world.catalog.transaction() as tx:
+        tx.execute("SET LOCAL enable_seqscan = off")  # empty tables are read whole otherwise
+        rows = tx.execute("EXPLAIN " + history.PROJECT_NOW, {"project": PROJECT}).fetchall()
+    plan = "\n".join(row["QUERY PLAN"] for row in rows)
+    for table in ("events", "holds", "hold_releases", "capacity_states"):
+        assert f"Index Only Scan Backward using {table}_by_time on {table}" in plan
+    assert " on stages" not in plan

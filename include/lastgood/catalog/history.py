@@ -71,11 +71,12 @@ def now(tx: Transaction) -> datetime:
     return instant
 
 
-# What a project's history has at its end, whichever table it lies in.
+# What a project's history has at its end, whichever table it lies in. Every decision asks for it,
+# so each long table answers from the end of an index; for the stages their events do.
 _LAST_RECORDED = """(
     SELECT max(at) FROM (
         SELECT last_mark_at AS at FROM projects WHERE project = %(project)s
-        UNION ALL SELECT max(last_recorded_at) FROM stages WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM events WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM holds WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM hold_releases WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM retirements WHERE project = %(project)s
@@ -84,6 +85,7 @@ _LAST_RECORDED = """(
         UNION ALL SELECT max(recorded_at) FROM policy_versions WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM capacity_states WHERE project = %(project)s
     ) AS recorded)"""
+PROJECT_NOW = f"SELECT greatest(catalog_clock(), {_LAST_RECORDED}) AS now"
 
 
 def project_now(tx: Transaction, project: str) -> datetime:
@@ -92,9 +94,7 @@ def project_now(tx: Transaction, project: str) -> datetime:
     What is decided over a project is decided as of this instant, so that a decision knows all of
     its history, although the clock may have stepped back behind it.
     """
-    row = tx.execute(
-        f"SELECT greatest(catalog_clock(), {_LAST_RECORDED}) AS now", {"project": project}
-    ).fetchone()
+    row = tx.execute(PROJECT_NOW, {"project": project}).fetchone()
     assert row is not None
     instant: datetime = row["now"]
     return instant

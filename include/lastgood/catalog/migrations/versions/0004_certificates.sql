@@ -18,6 +18,10 @@ SELECT make_append_only('certificates');
 CREATE INDEX certificates_by_time ON certificates (project, recorded_at);
 CREATE INDEX tombstones_by_time ON tombstones (project, recorded_at);
 
+-- What a project's history has at its end is asked for by every decision.
+CREATE INDEX holds_by_time ON holds (project, recorded_at);
+CREATE INDEX hold_releases_by_time ON hold_releases (project, recorded_at);
+
 CREATE TABLE daily_digests (               -- one for each day in UTC since the first deletion
   project     text NOT NULL REFERENCES projects,
   day         date NOT NULL,
