@@ -54,7 +54,14 @@ def run(
         return _told(_live(catalog, project))
     if at is None or at.tzinfo is None:
         raise errors.InvalidInput(where="at", reason="a replay needs an instant with its zone")
-    return _told(_replay(catalog, project, at.astimezone(UTC), policy))
+    return _told(_replay(catalog, project, _plain(at), policy))
+
+
+def _plain(at: datetime) -> datetime:
+    """As the standard library has it: what a scheduler hands over may be of a class whose
+    arithmetic loses the zone."""
+    utc = at.astimezone(UTC)
+    return datetime.combine(utc.date(), utc.time(), UTC)
 
 
 def _told(mark: Mark) -> dict[str, Any]:
