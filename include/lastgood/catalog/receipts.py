@@ -155,19 +155,43 @@ def latest_verdict(tx: Transaction, project: str, copy_id: int) -> Receipt | Non
     return Receipt(**row) if row else None
 
 
-def stronger_failure(tx: Transaction, project: str, copy_id: int, level: Level) -> Receipt | None:
-    """A failure at a level above this one that no later pass of its level has taken back."""
+HELD_BACK = "against"
+"""In the topology of an inconclusive receipt: the failure on account of which it is no pass."""
+
+
+def last_number(tx: Transaction, project: str, stage_id: int) -> int:
+    """The number of a stage's newest receipt; 0 before the first."""
+    row = tx.execute(
+        "SELECT coalesce(max(number), 0) AS number FROM receipts"
+        " WHERE project = %s AND stage_id = %s",
+        (project, stage_id),
+    ).fetchone()
+    assert row is not None
+    number: int = row["number"]
+    return number
+
+
+def standing_failure(
+    tx: Transaction, project: str, copy_id: int, level: Level, began_after: int
+) -> Receipt | None:
+    """The newest failure of a copy that a pass of this level does not take back: one of another
+    level, which has not been passed since, or one that was recorded while the pass was read, beyond
+    the receipt of this number. A pass that was held back counts for its own level."""
     rows = tx.execute(
         f"""
         SELECT DISTINCT ON (level) {_COLUMNS} FROM receipts
-         WHERE project = %s AND copy_id = %s AND verdict <> 'inconclusive'
+         WHERE project = %s AND copy_id = %s
+           AND (verdict <> 'inconclusive' OR body->'topology'->>'{HELD_BACK}' IS NOT NULL)
          ORDER BY level, number DESC
         """,
         (project, copy_id),
     )
-    stronger = LEVELS[LEVELS.index(level) + 1 :]
-    standing = [Receipt(**row) for row in rows if row["verdict"] == "fail"]
-    return next((one for one in standing if one.level in stronger), None)
+    failures = [
+        Receipt(**row)
+        for row in rows
+        if row["verdict"] == "fail" and (row["level"] != level or row["number"] > began_after)
+    ]
+    return max(failures, key=lambda one: one.number, default=None)
 
 
 def broken_links(chain: Sequence[Receipt]) -> list[int]:

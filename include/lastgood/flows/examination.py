@@ -50,6 +50,7 @@ def examine(
                 lent,
             )
             finished = validations.is_finished(tx, copy)
+            began_after = receipts.last_number(tx, project, copy.stage_id)
         if finished:
             examined = ladder.examine(level, stores[copy.store], subject, policy)
         else:
@@ -57,7 +58,7 @@ def examine(
         with catalog.transaction() as tx:
             stage = stages.locked(tx, project, copy.stage_id)
             locks.copies(tx, [copy_id])
-            finding = _against_stronger(tx, copy, level, examined.finding)
+            finding = _against_failures(tx, copy, level, examined.finding, began_after)
             validation = Validation(
                 level=level.value,
                 verdict=finding.verdict,
@@ -77,18 +78,23 @@ def examine(
     return receipt
 
 
-def _against_stronger(tx: Transaction, copy: Copy, level: Level, finding: Finding) -> Finding:
-    """That every byte is as committed says nothing against a failed restore of these very bytes."""
+def _against_failures(
+    tx: Transaction, copy: Copy, level: Level, finding: Finding, began_after: int
+) -> Finding:
+    """A pass says nothing against a failure of another level: bytes as committed may not restore,
+    and a format does not see every changed byte. Nor does it against one that was found meanwhile:
+    it may have read the bytes before they changed."""
     if finding.verdict != "pass":
         return finding
-    failure = receipts.stronger_failure(tx, copy.project, copy.copy_id, level.value)
+    failure = receipts.standing_failure(tx, copy.project, copy.copy_id, level.value, began_after)
     if failure is None:
         return finding
     reason = (
         f"{finding.reason}; but receipt {failure.receipt[:12]} failed at level {failure.level}, and"
-        " only a pass of that level takes it back"
+        " only a later pass of that level takes it back"
     )
-    return replace(finding, verdict="inconclusive", reason=reason)
+    topology = {**finding.topology, receipts.HELD_BACK: failure.receipt}
+    return replace(finding, verdict="inconclusive", reason=reason, topology=topology)
 
 
 def _stop(tx: Transaction, stage: Stage, copy: Copy, receipt: Receipt, actor: str) -> None:
