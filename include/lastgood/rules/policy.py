@@ -38,6 +38,7 @@ from lastgood.rules.policy_sections import (
     GatePolicy,
     LeasePolicy,
     Objectives,
+    PromotionPolicy,
     QuarantinePolicy,
     RetirePolicy,
     UploadPolicy,
@@ -67,6 +68,7 @@ class Policy:
     gate: GatePolicy = field(default_factory=GatePolicy)
     quarantine: QuarantinePolicy = field(default_factory=QuarantinePolicy)
     retire: RetirePolicy = field(default_factory=RetirePolicy)
+    promotion: PromotionPolicy = field(default_factory=PromotionPolicy)
     uploads: UploadPolicy = field(default_factory=UploadPolicy)
     capacity: CapacityPolicy = field(default_factory=CapacityPolicy)
     validate: ValidationPolicy = field(default_factory=ValidationPolicy)
@@ -132,8 +134,9 @@ class Policy:
             "roles": roles_json(self.roles),
             "forensic_retention": duration_text(self.forensic_retention),
             **{
-                key: write_section(getattr(self, key), forms)
+                key: written
                 for key, (_, forms) in _SECTIONS.items()
+                if (written := write_section(getattr(self, key), forms))
             },
             **({"overrides": overrides} if overrides else {}),
         }
@@ -148,6 +151,7 @@ _SECTIONS: Mapping[str, tuple[type, Forms]] = {
     "gate": (GatePolicy, sections.GATE),
     "quarantine": (QuarantinePolicy, sections.QUARANTINE),
     "retire": (RetirePolicy, sections.RETIRE),
+    "promotion": (PromotionPolicy, sections.PROMOTION),
     "uploads": (UploadPolicy, sections.UPLOADS),
     "capacity": (CapacityPolicy, sections.CAPACITY),
     "validate": (ValidationPolicy, sections.VALIDATE),

@@ -50,7 +50,7 @@ _KINDS: Mapping[str, tuple[type, Forms]] = {
     "validate": (ValidationPolicy, sections.VALIDATE),
     "objectives": (Objectives, sections.OBJECTIVES),
 }
-_NEVER = ("name", "timezone", "capacity", "leases", "retire", "overrides")
+_NEVER = ("name", "timezone", "capacity", "leases", "retire", "promotion", "overrides")
 
 
 @dataclass(frozen=True)

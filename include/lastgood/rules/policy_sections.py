@@ -90,6 +90,16 @@ class RetirePolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class PromotionPolicy:
+    """What another policy has to pass before it takes the place of this one: see
+    `rules.promotion`."""
+
+    approve: bool = False  # another operator has to agree
+    cooling: timedelta = timedelta(hours=1)  # no sweep takes anything under it until then
+    difference_max_age: timedelta = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
 class UploadPolicy:
     """When an incomplete upload is given up; `lifecycle_days` is the bucket's later safety net."""
 
@@ -191,11 +201,13 @@ class ValidationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What a job may lose, how soon it must run again, and what checkpoints may cost it."""
+    """What a job may lose, how soon it must run again, what checkpoints may cost it, and how long
+    an error in training may stay unnoticed, so that something older must be left to go back to."""
 
     rpo: timedelta = timedelta(minutes=30)
     rto: timedelta = timedelta(minutes=15)
     max_overhead: Fraction = Fraction(5, 100)
+    detection: timedelta = timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +300,16 @@ QUARANTINE: Forms = {
     "share_guard_min": Form(lambda node: node.integer(0), _same),
 }
 RETIRE: Forms = {"grace": DURATION, "approve": Form(lambda node: node.flag(), _same)}
+_PROMOTION = PromotionPolicy()
+PROMOTION: Forms = {
+    "approve": Form(lambda node: node.flag(), _same, unwritten=_PROMOTION.approve),
+    "cooling": Form(
+        lambda node: read_duration(node, zero=True), duration_text, unwritten=_PROMOTION.cooling
+    ),
+    "difference_max_age": Form(
+        read_duration, duration_text, unwritten=_PROMOTION.difference_max_age
+    ),
+}
 UPLOADS: Forms = {
     "abort_after": DURATION,
     "margin_over_p99": Form(_read_margin, _same),
@@ -310,7 +332,12 @@ VALIDATE: Forms = {
     ),
     "pickle_globals": Form(_read_globals, list),
 }
-OBJECTIVES: Forms = {"rpo": DURATION, "rto": DURATION, "max_overhead": SHARE}
+OBJECTIVES: Forms = {
+    "rpo": DURATION,
+    "rto": DURATION,
+    "max_overhead": SHARE,
+    "detection": Form(read_duration, duration_text, unwritten=Objectives().detection),
+}
 LEASES: Forms = {
     "generation": DURATION,
     "writer": DURATION,
