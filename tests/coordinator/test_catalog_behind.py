@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
 from lastgood.errors import CatalogBehind, ForeignCatalog
 from lastgood.flows import sweep
@@ -147,6 +148,10 @@ def test_two_catalogs_on_one_prefix_are_refused(
             _new_identity(postgres, name)
             with pytest.raises(ForeignCatalog):
                 apply(second, tmp_path / "config", actor="operator:test")
+            with catalog.transaction() as ours, second.transaction() as theirs:
+                assert projects.stores(theirs) == []
+                for row in projects.stores(ours):  # as if it had been let in
+                    projects.put_store(theirs, row)
             with pytest.raises(ForeignCatalog):
                 guard(second, Services.of(second).stores)
     finally:
