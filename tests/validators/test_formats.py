@@ -549,6 +549,13 @@ def nan_in_a_packed_big_endian_array(root: Path) -> Manifest:
     return manifest_of(root)
 
 
+@broken(MODEL, None, "the header is not JSON")
+def header_of_another_encoding(root: Path) -> Manifest:
+    header = json.dumps({"a": entry(0, 4, [1])}).encode("utf-16")
+    write_safetensors(root / MODEL, header, bytes(4))
+    return manifest_of(root)
+
+
 @broken("config.json", None, "it is not JSON")
 def half_a_json_file(root: Path) -> Manifest:
     (root / "config.json").write_text('{"layers": 2, ')
@@ -583,6 +590,7 @@ def test_sound_checkpoint_of_many_formats_passes(root: Path, tmp_path: Path) -> 
     _index(root, {"a": "shard-1.safetensors", "b": "shard-2.safetensors"})
     np.savez(root / "loader.npz", order=np.arange(100), empty=np.zeros((0, 3)))
     np.save(root / "scalar.npy", np.float64(3))
+    np.save(root / "record.npy", np.zeros(2, dtype=[("größe Ж", "<f4")]))
     (root / "trainer_state.json").write_text('{"loss": NaN}')
     (root / "notes.txt").write_text("not looked into")
     sharding = {"tensors": {"shard-1.safetensors": {"a": {"dtype": "F32", "shape": [4]}}}}
@@ -591,7 +599,7 @@ def test_sound_checkpoint_of_many_formats_passes(root: Path, tmp_path: Path) -> 
 
     assert finding.verdict == "pass", finding
     assert [(one["path"], one["severity"]) for one in finding.problems] == [("notes.txt", "warn")]
-    assert finding.reason == ("5 tensors in 6 files, every value read; 1 files of no known format")
+    assert finding.reason == ("6 tensors in 7 files, every value read; 1 files of no known format")
     assert finding.bytes_read > 16 * 1001 + 800
 
 

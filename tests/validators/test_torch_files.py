@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lastgood.validators.formats import pickles
 from lastgood.validators.formats.base import Checkpoint, Problem, Tensor, installed
 from lastgood.validators.formatting import check_format
 from tests.validators.building import LIMITS, manifest_of
@@ -103,6 +105,41 @@ def test_a_nan_names_the_tensor_of_a_state_dict(tmp_path: Path) -> None:
     assert [(one.path, one.tensor) for one in problems] == [("all.pt", "optimizer.state.1.exp_avg")]
 
 
+def test_nothing_that_weights_only_builds_from_is_refused() -> None:
+    from torch._weights_only_unpickler import _get_allowed_globals
+
+    assert [name for name in _get_allowed_globals() if not pickles.is_harmless(name)] == []
+
+
+@pytest.mark.parametrize("new_form", [True, False], ids=["zip", "old form"])
+def test_a_tensor_with_an_attribute_is_looked_at_like_any_other(
+    tmp_path: Path, new_form: bool
+) -> None:
+    weight = torch.tensor([1.0, float("nan")])
+    weight.shard = 3
+    torch.save({"w": weight}, tmp_path / "all.pt", _use_new_zipfile_serialization=new_form)
+
+    tensors, problems = found_in(tmp_path)
+
+    assert tensors == {"w": Tensor("F32", (2,))}
+    assert [(one.tensor, one.problem) for one in problems] == [
+        ("w", "1 values are NaN or infinite")
+    ]
+
+
+def test_keys_that_come_to_the_same_name_are_different_tensors(tmp_path: Path) -> None:
+    one, two = torch.ones(1), torch.ones(2)
+    content = {"a": {"b": one}, "a.b": two, (0, 1): one, (0, 2): two, 7: one, "7": two}
+    torch.save(content, tmp_path / "all.pt")
+
+    tensors, problems = found_in(tmp_path)
+
+    assert not problems
+    assert {name: tensor.shape for name, tensor in tensors.items()} == {
+        "a.b": (1,), "a.b (2)": (2,), "?": (1,), "? (2)": (2,), "7": (1,), "7 (2)": (2,),
+    }  # fmt: skip
+
+
 def test_a_class_of_the_job_is_refused_as_weights_only_refuses_it(tmp_path: Path) -> None:
     import argparse
 
@@ -183,6 +220,21 @@ def test_harmed_distributed_checkpoint_fails_naming_file_and_tensor(
     assert problem["path"] == path
     assert says in problem["problem"]
     assert problem["tensor"]
+
+
+def test_what_is_no_tensor_has_to_lie_somewhere_too(distributed: Path) -> None:
+    """The metadata without the place of one thing that it declares: PyTorch does not load it."""
+    file = distributed / ".metadata"
+    metadata = pickle.loads(file.read_bytes())
+    metadata.storage_data = {
+        index: place for index, place in metadata.storage_data.items() if index.fqn != "step"
+    }
+    file.write_bytes(pickle.dumps(metadata))
+
+    finding = look_at(distributed)
+
+    assert finding.verdict == "fail"
+    assert ".metadata, tensor step: it is declared, but is in no file" in finding.reason
 
 
 def test_nan_in_a_distributed_checkpoint_names_its_tensor(tmp_path: Path) -> None:

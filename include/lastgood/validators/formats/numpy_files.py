@@ -23,6 +23,11 @@ from lastgood.validators.formats.zips import Entry, directory
 _DEFLATE_RATIO = 1032  # the most that deflate can reach
 _SMALL_BYTES = 1 << 16
 _HEADER_LIMIT_CHARACTERS = 100_000
+_HEADERS = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+    (3, 0): npy.read_array_header_2_0,  # its text is UTF-8: only names of fields are read otherwise
+}
 _KINDS = {"f": "F", "c": "C", "i": "I", "u": "U"}
 
 
@@ -30,7 +35,7 @@ class NumpyFiles:
     """Each `.npy` and `.npz` file."""
 
     name = "numpy"
-    version = "2"
+    version = "3"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -117,7 +122,7 @@ def _header(path: str, name: str, stream: BinaryIO) -> tuple[np.dtype[Any], tupl
     counted = _Counted(stream)
     try:
         version = npy.read_magic(counted)
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+        read = _HEADERS.get(version)
         if read is None:
             raise ValueError(f"version {version}")
         shape, _, kind = read(counted, max_header_size=_HEADER_LIMIT_CHARACTERS)

@@ -44,12 +44,17 @@ _NAMED = frozenset(
 )  # fmt: skip
 _TORCH_FUNCTIONS = "torch._utils._rebuild_"
 _METADATA_MODULE = "torch.distributed.checkpoint.metadata."
+_TORCH_KINDS = ("torch", "torch.storage", "torch.cuda", "torch.sparse", "torch.cuda.sparse")
 _TORCH_DTYPES = frozenset(
     {
         "float64", "double", "float32", "float", "float16", "half", "bfloat16", "complex32",
         "complex64", "complex128", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32",
         "int64", "bool", "float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz",
         "float8_e8m0fnu", "float4_e2m1fn_x2", "quint8", "qint8", "qint32", "quint4x2", "strided",
+        "quint2x4", "bits8", "bits16", "bits1x8", "bits2x4", "bits4x2",
+        *(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)),
+        "per_channel_affine", "per_channel_affine_float_qparams", "per_channel_symmetric",
+        "per_tensor_affine", "per_tensor_symmetric",
         "sparse_coo", "contiguous_format", "channels_last", "preserve_format",
     }
 )  # fmt: skip
@@ -61,8 +66,8 @@ def is_harmless(name: str) -> bool:
     return (
         name in _NAMED
         or name.startswith((_TORCH_FUNCTIONS, _METADATA_MODULE))
-        or (module == "torch" and (last in _TORCH_DTYPES or last.endswith("Storage")))
-        or (module == "torch.storage" and last.endswith("Storage"))
+        or (module == "torch" and last in _TORCH_DTYPES)
+        or (module in _TORCH_KINDS and last.endswith(("Storage", "Tensor")))
         or (module in ("numpy", "numpy.dtypes") and last.isidentifier() and last[0] != "_")
     )
 
@@ -105,6 +110,18 @@ class Inert:
         return state.get(name) if isinstance(state, dict) else None
 
 
+class _FromType(Inert):
+    """A tensor of a subclass, or with attributes of its own: the call that rebuilds it is given in
+    parts, function and arguments apart. It is made here, so that it is a tensor like any other."""
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Inert:
+        match arguments:
+            case (type() as rebuild, kind, tuple() as parts, *rest) if issubclass(rebuild, Inert):
+                arguments = (rebuild(*parts), kind, *rest)
+        return super().__new__(cls, *arguments, **named)
+
+
+_FROM_TYPE = "torch._tensor._rebuild_from_type_v2"
 Persistent = Callable[[Any], Any]
 
 
@@ -123,7 +140,8 @@ class _Unpickler(pickle.Unpickler):
         if full not in self._known:
             if not is_harmless(full) and full not in self._more:
                 raise Broken(self._path, None, f"its pickle would run {full[:200]}; it was not run")
-            self._known[full] = type(name.rpartition(".")[2], (Inert,), {"global_name": full})
+            base = _FromType if full == _FROM_TYPE else Inert
+            self._known[full] = type(name.rpartition(".")[2], (base,), {"global_name": full})
         return self._known[full]
 
     def persistent_load(self, identity: Any) -> Any:

@@ -37,7 +37,7 @@ class Safetensors:
     """Each `.safetensors` file by itself."""
 
     name = "safetensors"
-    version = "2"
+    version = "3"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -79,7 +79,9 @@ def _header(path: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
     text = bytearray(header_bytes)
     fill(file, memoryview(text), path, None)
     try:
-        header = json.loads(text, object_pairs_hook=lambda pairs: _distinct(path, pairs))
+        header = json.loads(  # as text: of bytes, other encodings would be guessed
+            text.decode(), object_pairs_hook=lambda pairs: _distinct(path, pairs)
+        )
     except (ValueError, RecursionError) as error:
         raise Broken(path, None, f"the header is not JSON: {error}") from None
     if not isinstance(header, dict):

@@ -18,6 +18,7 @@ from lastgood.validators.formats.pickles import Inert
 from lastgood.validators.formats.torch_files import TORCH_DTYPES, check_saved
 
 _METADATA, _SHARD = ".metadata", ".distcp"
+_BYTES = "BytesStorageMetadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class TorchDistributed:
     """Each folder with a `.metadata`, and with it its `.distcp` files."""
 
     name = "torch-distributed"
-    version = "3"
+    version = "4"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -66,6 +67,7 @@ class TorchDistributed:
             root = pickles.load(path, file, more=checkpoint.pickle_globals)
         declared = dict(_declared(path, root))
         slices = _slices(path, root)
+        yield from _unplaced(path, root, slices)
         yield from _uncovered(path, declared, slices)
         for shard, items in _by_shard(slices).items():
             yield from _check_shard(checkpoint, path, shard, items, declared)
@@ -82,8 +84,10 @@ def _declared(path: str, root: Any) -> Iterator[tuple[str, _Declared]]:
         if not isinstance(name, str) or not isinstance(one, Inert):
             raise Broken(path, None, "state_dict_metadata is not by name")
         shape = _numbers(one.field("size"))
+        if shape is None and one.global_name.endswith(_BYTES):
+            continue  # not a tensor
         if shape is None:
-            continue  # bytes, not a tensor
+            raise Broken(path, name, "its size is not told")
         dtype = _dtype_name(one.field("properties"))
         tensor = _Declared(TORCH_DTYPES.get(dtype or ""), shape)
         for chunk in _listed(path, name, one.field("chunks")):
@@ -149,6 +153,14 @@ def _slices(path: str, root: Inert) -> list[_Slice]:
 def _whole(value: Any, key: str) -> int | None:
     number = value.field(key) if isinstance(value, Inert) else None
     return number if type(number) is int and number >= 0 else None
+
+
+def _unplaced(path: str, root: Inert, slices: Sequence[_Slice]) -> Iterator[Problem]:
+    """What is declared and lies nowhere: PyTorch would find that out when it restores."""
+    placed = {one.tensor for one in slices}
+    for name, one in root.field("state_dict_metadata").items():
+        if one.global_name.endswith(_BYTES) and name not in placed:
+            yield Problem(path, name, "it is declared, but is in no file")
 
 
 def _uncovered(

@@ -7,6 +7,7 @@ the largest tensor costs no more memory than the smallest. Nothing in the pickle
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -67,7 +68,7 @@ class TorchFiles:
     """Each `.pt` and `.pth`, and each `.bin` and `.ckpt` that begins like a file of torch.save."""
 
     name = "torch"
-    version = "2"
+    version = "3"
     reads_last = False
 
     def claims(self, checkpoint: Checkpoint) -> Sequence[Sequence[str]]:
@@ -202,6 +203,7 @@ def _check_tensors(
     values = Values(checkpoint)
     unread = set(places)
     read: set[int] = set()  # tensors by identity: one may have several names
+    used: Counter[str] = Counter()
     for found in pickles.walk(root):
         name = ".".join(part for part in (within, found.name) if part) or "(the whole file)"
         tensor = _tensor(path, name, found.value)
@@ -224,6 +226,7 @@ def _check_tensors(
                 f"it ends at byte {shown_numbers((offset + span) * item)} of a storage of"
                 f" {place.size_bytes}",
             )
+        name = _own(name, used)
         checkpoint.found(path, name, Tensor(dtype.name, shape))
         if id(found.value) in read:
             continue
@@ -234,6 +237,13 @@ def _check_tensors(
     for key in sorted(unread):
         whole.seek(places[key].start)
         yield from values.check(path, f"storage {key}", DTYPES["U8"], whole, places[key].size_bytes)
+
+
+def _own(name: str, used: Counter[str]) -> str:
+    """The name of one tensor of a file. Keys that are no text, or hold dots, may come to the same
+    name, and are different ones for PyTorch: those after the first get a number."""
+    used[name] += 1
+    return name if used[name] == 1 else _own(f"{name} ({used[name]})", used)
 
 
 def _tensor(
