@@ -20,8 +20,10 @@ from lastgood.flows.apply import apply
 from lastgood.runner import Retry, Workload
 from lastgood.stack.ports import LOOPBACK, free_port
 from lastgood.stack.postgres import EmbeddedPostgres
+from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE, OWNER_ROLE
+from tests.faults.s3_proxy import S3Proxy
 from tests.runner.faults import Faults
 from tests.waiting import wait_for
 
@@ -136,6 +138,13 @@ def write_configuration(folder: Path, place: str) -> Path:
 
 
 @pytest.fixture(scope="module")
+def s3_proxy(ceph: Ceph) -> Iterator[S3Proxy]:
+    """What the coordinator's S3 store, and whoever has its URLs, talk through."""
+    with S3Proxy(ceph.endpoint).running() as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
 def coordinators(
     postgres: EmbeddedPostgres,
     template_catalog: str,
@@ -150,9 +159,9 @@ def coordinators(
             if how not in made:
                 root = tmp_path_factory.mktemp(how)
                 place = f"kind: file\nroot: {root}/store\ndirect: {str(how == 'direct').lower()}"
-                if how in ("presigned", "attested"):
-                    before = request.getfixturevalue("attesting") if how == "attested" else None
-                    at = None if before is None else before.endpoint
+                if how in ("presigned", "attested", "faulty"):
+                    name = {"attested": "attesting", "faulty": "s3_proxy"}.get(how)
+                    at = None if name is None else request.getfixturevalue(name).endpoint
                     running.enter_context(environment_of(request.getfixturevalue("ceph"), at))
                     bucket = request.getfixturevalue("make_ceph_bucket")()
                     place = f"kind: s3\nbucket: {bucket}"
@@ -172,7 +181,8 @@ def coordinators(
 @pytest.fixture
 def how(request: pytest.FixtureRequest) -> str:
     """How jobs send bytes: endpoint, direct or presigned (attested: to a store that checks the
-    digests of parts; not in one module with presigned). Parametrize it indirectly."""
+    digests of parts; faulty: through a proxy; one of these in a module). Parametrize it
+    indirectly."""
     return str(getattr(request, "param", "endpoint"))
 
 

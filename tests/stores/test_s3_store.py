@@ -112,7 +112,7 @@ def test_errors_inside_a_200_are_told_key_by_key(store: S3Store) -> None:
         ("demo/c", Outcome.ABSENT),
         ("demo/d", Outcome.REFUSED),
     ]
-    assert outcomes[1].reason == "AccessDenied: no"
+    assert outcomes[1].reason == "AccessDenied: no (request unknown)"
     assert "did not answer" in (outcomes[3].reason or "")
     assert asked[0]["headers"]["Content-MD5"]
 

@@ -15,10 +15,9 @@ from lastgood.runner.http import API, BEAT_TIMEOUT, Coordinator
 from lastgood.runner.problems import RemoteProblem
 from lastgood.runner.retry import Transient
 from lastgood.runner.ticket import Slot, Ticket
-from lastgood.runner.transport import put_bytes
+from lastgood.runner.transport import put_bytes, url_has_ended
 
 GRANT_BATCH = 256  # presigned URLs asked for at once, so that the last is used long before it ends
-_STORE_REFUSES = 403
 _BYTES_DIFFER = 400  # of a part that was granted for its digest
 Chunks = Iterable[memoryview]
 PartName = tuple[str, int]  # object path and part number
@@ -95,7 +94,7 @@ class PresignedSender:
             status = refused.facts["http_status"]
             if sha256 is not None and status == _BYTES_DIFFER:
                 raise Transient(refused) from refused  # on the way, or the file changed
-            if is_new or status != _STORE_REFUSES:
+            if is_new or not url_has_ended(refused):
                 raise
             self._forget_all()  # they were granted at once, and probably ended at once
             raise Transient(refused) from refused

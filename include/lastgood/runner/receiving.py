@@ -17,10 +17,9 @@ from lastgood.runner.problems import CorruptObject, RemoteProblem
 from lastgood.runner.progress import Progress
 from lastgood.runner.reading import Reading
 from lastgood.runner.retry import Transient
-from lastgood.runner.transport import get_bytes
+from lastgood.runner.transport import get_bytes, url_has_ended
 
 _PARTIAL = 206
-_STORE_REFUSES = 403
 
 
 class Receiver:
@@ -87,7 +86,7 @@ class Receiver:
                     if arriving.size_bytes > item.size_bytes:
                         return
         except RemoteProblem as refused:
-            if refused.facts["http_status"] != _STORE_REFUSES or url == arriving.replacement_url:
+            if not url_has_ended(refused) or url == arriving.replacement_url:
                 raise
             arriving.replacement_url = self._reading.replace(url, item.path)
             raise Transient(refused) from refused

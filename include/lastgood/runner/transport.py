@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from lastgood.errors import LastgoodError
-from lastgood.runner.problems import Unreachable, problem_of
+from lastgood.runner.problems import RemoteProblem, Unreachable, problem_of
 from lastgood.runner.retry import Transient
 
 TIMEOUT = httpx.Timeout(connect=10, read=120, write=120, pool=None)  # seconds
@@ -21,6 +21,11 @@ TIMEOUT = httpx.Timeout(connect=10, read=120, write=120, pool=None)  # seconds
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=3)
 MAY_PASS = frozenset({408, 429})  # the only refusals that ask to be tried again
 NO_ROOM = 507  # a decision, not a failure: the next sweep is further away than any patience
+# What S3 says with a 400, though it is about the connection and not about the request.
+_PASSING_CODES = frozenset({"RequestTimeout", "IncompleteBody", "SlowDown"})
+# What S3 says of a URL that has ended, beside 403: the credentials that signed it have.
+_ENDED_CODES = frozenset({"ExpiredToken", "TokenRefreshRequired"})
+_STORE_REFUSES = 403
 _S3_ERROR = re.compile(r"<Code>([^<]+)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 
 
@@ -89,9 +94,16 @@ def raise_problem(response: httpx.Response) -> None:
         return
     error = _error_of(response)
     status = response.status_code
-    if status in MAY_PASS or (status >= 500 and status != NO_ROOM):
+    passes = status in MAY_PASS or (status >= 500 and status != NO_ROOM)
+    if passes or error.facts.get("problem") in _PASSING_CODES:
         raise Transient(error, retry_after(response))
     raise error
+
+
+def url_has_ended(refused: RemoteProblem) -> bool:
+    """Whether a store's refusal of a presigned URL may be overcome by a new one."""
+    facts = refused.facts
+    return facts["http_status"] == _STORE_REFUSES or facts["problem"] in _ENDED_CODES
 
 
 def _error_of(response: httpx.Response) -> LastgoodError:
@@ -99,8 +111,11 @@ def _error_of(response: httpx.Response) -> LastgoodError:
     if "json" in response.headers.get("Content-Type", ""):
         return problem_of(response.json(), response.status_code, where)
     found = _S3_ERROR.search(response.text)
+    request = response.headers.get("x-amz-request-id", "unknown")
     document = (
-        {"type": found[1], "detail": found[2] or found[1]} if found else response.text or "nothing"
+        {"type": found[1], "detail": f"{found[2] or found[1]} (request {request})"}
+        if found
+        else response.text or "nothing"
     )
     return problem_of(document, response.status_code, where)
 

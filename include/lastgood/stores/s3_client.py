@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
@@ -14,14 +14,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lastgood.stores.base import (
-    AccessRefused,
-    KeyExists,
-    KeyMissing,
-    PartInvalid,
-    StoreError,
-    UploadGone,
-)
+from lastgood.stores.s3_errors import MISSING as MISSING
+from lastgood.stores.s3_errors import REFUSED as REFUSED
+from lastgood.stores.s3_errors import meaning_of, silence
 from lastgood.stores.s3_pages import parse_listings_fast
 
 if TYPE_CHECKING:
@@ -39,20 +34,6 @@ CONFIG = Config(
     response_checksum_validation="when_required",
 )
 
-MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound"})
-REFUSED = frozenset(
-    {
-        "AccessDenied",
-        "403",
-        "Forbidden",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "ExpiredToken",
-        "InvalidToken",
-        "AllAccessDisabled",
-    }
-)
-BAD_PARTS = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
 UNSUPPORTED = frozenset({"NotImplemented", "501", "MethodNotAllowed", "405"})
 
 
@@ -129,30 +110,19 @@ def translated(
     try:
         yield
     except ClientError as error:
-        raise _meaning(error, store, key, action, upload, part) from error
+        told = meaning_of(error.response, described(error), store, key, action, upload, part)
+        raise told from error
     except BotoCoreError as error:
-        raise StoreError(store=store, key=key, reason=f"{action}: {error}") from error
-
-
-def _meaning(
-    error: ClientError, store: str, key: str, action: str, upload: str | None, part: int
-) -> StoreError:
-    code, reason = code_of(error), described(error)
-    if code == "NoSuchUpload" or (upload is not None and code in MISSING):
-        return UploadGone(store=store, upload=upload, key=key)
-    if code in MISSING:
-        return KeyMissing(store=store, key=key)
-    if code in REFUSED:
-        return AccessRefused(store=store, key=key, action=action, reason=reason)
-    if code in ("PreconditionFailed", "412"):
-        return KeyExists(store=store, key=key)
-    if code in BAD_PARTS:
-        return PartInvalid(store=store, key=key, part=part, reason=reason)
-    return StoreError(store=store, key=key, reason=f"{action}: {reason}")
+        raise silence(error, store, key, action) from error
 
 
 def described(error: ClientError) -> str:
     """Code, message and request id: what the backend's operators ask for."""
     about = error.response.get("Error", {})
-    request = error.response.get("ResponseMetadata", {}).get("RequestId", "unknown")
-    return f"{about.get('Code')}: {about.get('Message')} (request {request})"
+    told = f"{about.get('Code')}: {about.get('Message')}"
+    return f"{told} (request {request_of(error.response)})"
+
+
+def request_of(answer: Mapping[str, Any]) -> str:
+    """The request id of an answer."""
+    return str(answer.get("ResponseMetadata", {}).get("RequestId", "unknown"))

@@ -3,6 +3,8 @@ again."""
 
 from __future__ import annotations
 
+import random
+import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +33,10 @@ from lastgood.stores.s3_client import (
     code_of,
     described,
     in_form,
+    request_of,
     translated,
 )
+from lastgood.stores.s3_errors import PASSING
 from lastgood.stores.s3_page import Entry, PageUnreadable
 from lastgood.stores.s3_pages import ListingStuck
 
@@ -43,6 +47,7 @@ T = TypeVar("T")
 BATCH_KEYS = 1000  # of one DeleteObjects
 TAG = {"Key": "lastgood-state", "Value": "quarantined"}
 TAGGERS = 16
+BULK_PAUSES = (0.5, 2.0, 8.0)  # at most, before keys of a bulk delete are asked for again; seconds
 ROUNDS = 10  # of looking for delete markers: several may lie on one object
 
 
@@ -236,7 +241,21 @@ class S3Objects:
     def _request(
         self, named: Sequence[tuple[Key, str | None]]
     ) -> Iterable[tuple[tuple[Key, str | None], KeyOutcome]]:
-        """One DeleteObjects. Its 200 may hold errors; a key it does not mention was not deleted."""
+        """DeleteObjects. Its 200 may hold errors, of which some pass; a key it does not mention was
+        not deleted."""
+        left = list(named)
+        for pause in (*BULK_PAUSES, None):
+            told = list(self._request_once(left))
+            left = [one for one, _, code in told if code in PASSING and pause is not None]
+            yield from ((one, outcome) for one, outcome, _ in told if one not in set(left))
+            if not left:
+                return
+            time.sleep((pause or 0) * random.random())
+
+    def _request_once(
+        self, named: Sequence[tuple[Key, str | None]]
+    ) -> Iterator[tuple[tuple[Key, str | None], KeyOutcome, str | None]]:
+        """Each key's outcome, and the code of its error."""
         wanted: list[Any] = [
             {"Key": self._prefix + key, **({"VersionId": version} if version else {})}
             for key, version in named
@@ -251,28 +270,18 @@ class S3Objects:
         for key, version in named:
             full = self._prefix + key
             error = errors.get((full, version)) or errors.get((full, None))
-            yield (key, version), self._outcome(key, version, (full, version) in gone, error)
-
-    def _outcome(
-        self, key: Key, version: str | None, gone: bool, error: dict[str, str] | None
-    ) -> KeyOutcome:
-        if error is not None and error.get("Code") in MISSING:
-            return KeyOutcome(key, version, Outcome.ABSENT)
-        if error is not None:
-            reason = f"{error.get('Code')}: {error.get('Message')}"
-            return KeyOutcome(key, version, Outcome.REFUSED, reason)
-        if not gone:
-            return KeyOutcome(key, version, Outcome.REFUSED, "the store did not answer for it")
-        return KeyOutcome(key, version, Outcome.GONE)
+            outcome = _outcome(key, version, (full, version) in gone, error, request_of(answer))
+            yield (key, version), outcome, (error or {}).get("Code")
 
     def _delete_one(self, key: Key, version: str | None) -> KeyOutcome:
         named: dict[str, Any] = {"VersionId": version} if version else {}
-        try:
-            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key, **named)
-        except ClientError as error:
-            if code_of(error) in MISSING:
-                return KeyOutcome(key, version, Outcome.ABSENT)
-            return KeyOutcome(key, version, Outcome.REFUSED, described(error))
+        with translated(self._store, key, "delete"):
+            try:
+                self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key, **named)
+            except ClientError as error:
+                if code_of(error) in MISSING:
+                    return KeyOutcome(key, version, Outcome.ABSENT)
+                return KeyOutcome(key, version, Outcome.REFUSED, described(error))
         return KeyOutcome(key, version, Outcome.GONE)
 
     def _markers_over(self, hidden: Sequence[StoredObject]) -> list[tuple[Key, str | None]]:
@@ -340,6 +349,20 @@ class S3Objects:
             modified_at=entry.modified_at,
             etag=entry.etag,
         )
+
+
+def _outcome(
+    key: Key, version: str | None, gone: bool, error: dict[str, str] | None, request: str
+) -> KeyOutcome:
+    if error is not None and error.get("Code") in MISSING:
+        return KeyOutcome(key, version, Outcome.ABSENT)
+    if error is not None:
+        reason = f"{error.get('Code')}: {error.get('Message')} (request {request})"
+        return KeyOutcome(key, version, Outcome.REFUSED, reason)
+    if not gone:
+        reason = f"the store did not answer for it (request {request})"
+        return KeyOutcome(key, version, Outcome.REFUSED, reason)
+    return KeyOutcome(key, version, Outcome.GONE)
 
 
 def bulk_form(found: FoundProfile) -> BulkForm | None:

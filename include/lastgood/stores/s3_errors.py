@@ -1,0 +1,143 @@
+"""What S3 says when it refuses, by kind: each kind is its own error, with the way out.
+
+An error is told after the retries are over. Throttling, timeouts, broken connections, errors of the
+server and errors inside a 200 were tried again by then; a bucket in another region was followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ConnectionError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    TokenRetrievalError,
+)
+
+from lastgood.stores.base import (
+    AccessRefused,
+    KeyExists,
+    KeyMissing,
+    PartInvalid,
+    StoreError,
+    UploadGone,
+)
+
+MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound"})
+REFUSED = frozenset(
+    {
+        "AccessDenied",
+        "403",
+        "Forbidden",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "InvalidToken",
+        "AllAccessDisabled",
+    }
+)
+BAD_PARTS = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+THROTTLED = frozenset(
+    {"SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
+    | {"BandwidthLimitExceeded", "429"}
+)
+SKEWED = frozenset({"RequestTimeTooSkewed", "RequestInTheFuture"})
+ELSEWHERE = frozenset(
+    {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"}
+)
+# What may become of one key of a bulk delete, and may not the next time.
+PASSING = THROTTLED | {"InternalError", "ServiceUnavailable", "OperationAborted", "RequestTimeout"}
+
+
+class StoreThrottled(StoreError):
+    """Store {store} throttles: {action} of {key!r} was refused each time it was tried: {reason}.
+    Let fewer tasks at it (the pool of its DAGs), or ask its operators for more."""
+
+    type = "store-throttled"
+
+
+class StoreSilent(StoreError):
+    """Store {store} gave no whole answer to {action} of {key!r}, however often it was asked:
+    {reason}. Look at the network between here and its endpoint."""
+
+    type = "store-silent"
+
+
+class CredentialsExpired(AccessRefused):
+    """Store {store} refused {action} of {key!r}, for its credentials have ended: {reason}. Renew
+    those of its connection; what was begun can then go on."""
+
+    type = "store-credentials-expired"
+
+
+class ClockSkewed(AccessRefused):
+    """Store {store} refused {action} of {key!r}, for the clock of this machine is not the store's:
+    {reason}. Set the clock by NTP."""
+
+    type = "store-clock-skewed"
+
+
+class WrongRegion(StoreError):
+    """Store {store}: its bucket is not in the region, or not at the endpoint, that its connection
+    names: {action} of {key!r} was sent to {region}: {reason}. Name that at the connection."""
+
+    type = "store-wrong-region"
+
+
+def meaning_of(
+    response: Mapping[str, Any],
+    reason: str,
+    store: str,
+    key: str,
+    action: str,
+    upload: str | None,
+    part: int,
+) -> StoreError:
+    """What the error response of S3 means for a store; `upload` and `part` where it was about
+    one."""
+    about = response.get("Error", {})
+    code = str(about.get("Code", ""))
+    where = {"store": store, "key": key, "action": action, "reason": reason}
+    if code == "NoSuchUpload" or (upload is not None and code in MISSING):
+        return UploadGone(store=store, upload=upload, key=key)
+    if code in MISSING:
+        return KeyMissing(store=store, key=key)
+    if code in ("PreconditionFailed", "412"):
+        return KeyExists(store=store, key=key)
+    if code in BAD_PARTS:
+        return PartInvalid(store=store, key=key, part=part, reason=reason)
+    if code in ELSEWHERE:
+        return WrongRegion(**where, region=_region(response))
+    for codes, kind in _KINDS.items():
+        if code in codes:
+            return kind(**where)
+    return StoreError(store=store, key=key, reason=f"{action}: {reason}")
+
+
+_KINDS: Mapping[frozenset[str], type[StoreError]] = {
+    REFUSED: AccessRefused,
+    EXPIRED: CredentialsExpired,
+    THROTTLED: StoreThrottled,
+    SKEWED: ClockSkewed,
+}
+
+
+def silence(error: BotoCoreError, store: str, key: str, action: str) -> StoreError:
+    """What it means that there was no answer, or only half of one."""
+    reason = str(error)
+    if isinstance(error, NoCredentialsError | CredentialRetrievalError | TokenRetrievalError):
+        return CredentialsExpired(store=store, key=key, action=action, reason=reason)
+    if isinstance(error, ConnectionError | HTTPClientError):
+        return StoreSilent(store=store, key=key, action=action, reason=reason)
+    return StoreError(store=store, key=key, reason=f"{action}: {reason}")
+
+
+def _region(response: Mapping[str, Any]) -> str:
+    about = response.get("Error", {})
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    named = about.get("Region") or headers.get("x-amz-bucket-region")
+    return f"region {named}" if named else str(about.get("Endpoint") or "a place it does not name")

@@ -1,0 +1,259 @@
+"""What a real S3 server answers late, broken, refused or wrongly is tried again, or told by its
+kind with the request id. Nothing is taken for done that was not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from lastgood.errors import LastgoodError
+from lastgood.stores.base import (
+    AccessRefused,
+    Key,
+    KeyExists,
+    KeyMissing,
+    Outcome,
+    Part,
+    Prefix,
+    StoreError,
+)
+from lastgood.stores.s3 import S3Store
+from lastgood.stores.s3_client import CONFIG, prepared
+from lastgood.stores.s3_errors import (
+    ClockSkewed,
+    CredentialsExpired,
+    StoreSilent,
+    StoreThrottled,
+    WrongRegion,
+)
+from tests.ceph.cluster import Ceph
+from tests.ceph.fixtures import MakeBucket
+from tests.faults.s3_proxy import REQUEST_ID, Answer, Rule, S3Proxy
+
+KEY = Key("demo/model.bin")
+SLOW = Answer(503, "SlowDown", "Reduce your request rate")
+BUSY = Answer(503, "ServiceUnavailable")
+FAILED = Answer(500, "InternalError")
+FAILED_INSIDE_200 = Answer(200, "InternalError", "We encountered an internal error")
+EXPIRED = Answer(400, "ExpiredToken", "The provided token has expired")
+SKEWED = Answer(403, "RequestTimeTooSkewed", inside="<ServerTime>2026-01-01T00:00:00Z</ServerTime>")
+DENIED = Answer(403, "AccessDenied")
+MOVED = Answer(301, "PermanentRedirect", headers={"x-amz-bucket-region": "eu-west-1"})
+MISSIGNED = Answer(400, "AuthorizationHeaderMalformed", inside="<Region>eu-west-1</Region>")
+
+
+@pytest.fixture(scope="module")
+def proxy(ceph: Ceph) -> Iterator[S3Proxy]:
+    with S3Proxy(ceph.endpoint).running() as running:
+        yield running
+
+
+@pytest.fixture
+def store(
+    ceph: Ceph, proxy: S3Proxy, make_ceph_bucket: MakeBucket, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[S3Store]:
+    """A store behind the proxy, that holds `demo/old`; its client tries three times."""
+    soon = "botocore.retries.standard.ExponentialBackoff.delay_amount"
+    monkeypatch.setattr(soon, lambda *_: 0.01)
+    monkeypatch.setattr("lastgood.stores.s3_objects.BULK_PAUSES", (0.0, 0.0))
+    impatient = Config(read_timeout=0.5, retries={"mode": "standard", "max_attempts": 3})
+    client = prepared(
+        boto3.client(
+            "s3",
+            endpoint_url=proxy.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=ceph.access_key,
+            aws_secret_access_key=ceph.secret_key,
+            config=CONFIG.merge(impatient),
+        )
+    )
+    proxy.set()
+    made = S3Store("cold", client, make_ceph_bucket())
+    made.put_new(Key("demo/old"), b"old")
+    yield made
+    proxy.set()
+    client.close()
+
+
+def lists(store: S3Store) -> None:
+    listing = store.list(Prefix("demo/"))
+    assert [one.key for one in listing] == ["demo/old"]
+    assert listing.complete
+
+
+def writes(store: S3Store) -> None:
+    assert store.put_new(KEY, b"new").size_bytes == 3
+    assert store.read(KEY) == b"new"
+
+
+def reads(store: S3Store) -> None:
+    assert store.read(Key("demo/old")) == b"old"
+
+
+def looks(store: S3Store) -> None:
+    found = store.stat(Key("demo/old"))
+    assert found is not None
+    assert found.size_bytes == 3
+
+
+def deletes(store: S3Store) -> None:
+    assert [one.outcome for one in store.delete(list(store.list(Prefix(""))))] == [Outcome.GONE]
+    assert store.stat(Key("demo/old")) is None
+
+
+def uploads(store: S3Store) -> None:
+    upload_id = store.create_upload(KEY, 6)
+    part = store.write_part(KEY, upload_id, 1, 6, [b"upload"])
+    with suppress(KeyExists):  # the first answer was lost: whoever completes looks what is there
+        store.complete_upload(KEY, upload_id, [part])
+    assert store.read(KEY) == b"upload"
+    assert list(store.uploads(Prefix(""))) == []
+
+
+LIST, PUT, GET, HEAD = r"^GET .*list-type=2", r"^PUT ", r"^GET .*old", r"^HEAD "
+BULK, BEGIN = r"^POST .*\?delete", r"^POST .*\?uploads"
+PART, COMPLETE = r"^PUT .*partNumber", r"^POST .*uploadId"
+
+PASSING: dict[str, tuple[Callable[[S3Store], None], Rule]] = {
+    "throttled listing": (lists, Rule(LIST, SLOW, times=2)),
+    "listing without an answer in time": (lists, Rule(LIST, delay_seconds=0.8)),
+    "listing whose connection breaks": (lists, Rule(LIST, cut_bytes=100)),
+    "listing in another region": (lists, Rule(LIST, MOVED)),
+    "listing signed for another region": (lists, Rule(LIST, MISSIGNED)),
+    "error instead of a listing": (lists, Rule(LIST, FAILED_INSIDE_200)),
+    "throttled write": (writes, Rule(PUT, SLOW, times=2)),
+    "write that never arrives": (writes, Rule(PUT, lost=True)),
+    "write whose answer is lost": (writes, Rule(PUT, cut_bytes=0)),
+    "busy server": (writes, Rule(PUT, BUSY)),
+    "throttled read": (reads, Rule(GET, SLOW)),
+    "read whose connection breaks": (reads, Rule(GET, cut_bytes=1, times=2)),
+    "look without a body": (looks, Rule(HEAD, SLOW)),
+    "throttled bulk delete": (deletes, Rule(BULK, SLOW)),
+    "error instead of a bulk delete": (deletes, Rule(BULK, FAILED_INSIDE_200)),
+    "bulk delete whose answer is lost": (deletes, Rule(BULK, cut_bytes=10)),
+    "throttled upload": (uploads, Rule(BEGIN, SLOW)),
+    "throttled part": (uploads, Rule(PART, SLOW, times=2)),
+    "part whose connection breaks": (uploads, Rule(PART, lost=True)),
+    "part without an answer in time": (uploads, Rule(PART, delay_seconds=0.8)),
+    "completion that failed inside a 200": (uploads, Rule(COMPLETE, FAILED_INSIDE_200)),
+    "throttled completion": (uploads, Rule(COMPLETE, SLOW)),
+    "completion whose answer is lost": (uploads, Rule(COMPLETE, cut_bytes=0)),
+}
+
+
+@pytest.mark.parametrize(("works", "rule"), PASSING.values(), ids=PASSING.keys())
+def test_what_passes_is_tried_again(
+    store: S3Store, proxy: S3Proxy, works: Callable[[S3Store], None], rule: Rule
+) -> None:
+    proxy.set(rule)
+    works(store)
+    assert proxy.faults == rule.times
+
+
+STANDING: dict[str, tuple[Callable[[S3Store], None], Rule, type[LastgoodError], str]] = {
+    "throttling": (lists, Rule(LIST, SLOW), StoreThrottled, "SlowDown"),
+    "throttling of a write": (writes, Rule(PUT, SLOW), StoreThrottled, "SlowDown"),
+    "silence": (lists, Rule(LIST, delay_seconds=0.8), StoreSilent, "timeout"),
+    "resets": (lists, Rule(LIST, lost=True), StoreSilent, "closed|reset|[Cc]onnect"),
+    "a cut listing": (lists, Rule(LIST, cut_bytes=100), StoreSilent, "closed|reset|broken"),
+    "half a listing": (lists, Rule(LIST, shortened_bytes=300), StoreError, "no XML"),
+    "half an answer": (uploads, Rule(BEGIN, shortened_bytes=90), StoreError, "500"),
+    "ended credentials": (lists, Rule(LIST, EXPIRED), CredentialsExpired, "Renew"),
+    "a wrong clock": (reads, Rule(GET, SKEWED), ClockSkewed, "NTP"),
+    "another region": (lists, Rule(LIST, MOVED), WrongRegion, "eu-west-1"),
+    "a wrong signing region": (lists, Rule(LIST, MISSIGNED), WrongRegion, "eu-west-1"),
+    "access denied": (reads, Rule(GET, DENIED), AccessRefused, "AccessDenied"),
+    "access denied to delete": (deletes, Rule(BULK, DENIED), AccessRefused, "AccessDenied"),
+    "an error inside a 200": (uploads, Rule(COMPLETE, FAILED_INSIDE_200), StoreError, "internal"),
+    "a failing server": (writes, Rule(PUT, FAILED), StoreError, "InternalError"),
+}
+
+
+@pytest.mark.parametrize(("works", "rule", "kind", "said"), STANDING.values(), ids=STANDING.keys())
+def test_what_stays_is_told_by_its_kind(
+    store: S3Store,
+    proxy: S3Proxy,
+    works: Callable[[S3Store], None],
+    rule: Rule,
+    kind: type[LastgoodError],
+    said: str,
+) -> None:
+    proxy.set(replace(rule, times=None))
+    with pytest.raises(kind, match=said) as caught:
+        works(store)
+    assert type(caught.value) is kind
+    if rule.answer is not None:
+        assert REQUEST_ID in str(caught.value)
+
+
+def test_an_upload_whose_credentials_end_goes_on_with_new_ones(
+    store: S3Store, proxy: S3Proxy
+) -> None:
+    size = 5 << 20
+    upload_id = store.create_upload(KEY, size + 1)
+    store.write_part(KEY, upload_id, 1, size, [bytes(size)])
+    proxy.set(Rule(PART, EXPIRED, times=None))
+    with pytest.raises(CredentialsExpired, match=REQUEST_ID):
+        store.write_part(KEY, upload_id, 2, 1, [b"x"])
+    proxy.set()
+    assert [part.number for part in store.parts(KEY, upload_id)] == [1]
+    store.write_part(KEY, upload_id, 2, 1, [b"x"])
+    done = store.complete_upload(KEY, upload_id, [Part(1, size), Part(2, 1)])
+    assert done.size_bytes == size + 1
+
+
+def refused(key: str, code: str) -> Callable[[bytes], bytes]:
+    """A bulk delete's answer in which this key was not deleted."""
+
+    def edit(content: bytes) -> bytes:
+        gone = f"<Deleted><Key>{key}</Key></Deleted>".encode()
+        assert gone in content
+        return content.replace(
+            gone,
+            f"<Error><Key>{key}</Key><Code>{code}</Code><Message>no</Message></Error>".encode(),
+        )
+
+    return edit
+
+
+def test_access_denied_to_one_key_is_told_of_that_key(store: S3Store, proxy: S3Proxy) -> None:
+    store.put_new(KEY, b"new")
+    found = list(store.list(Prefix("demo/")))
+    proxy.set(Rule(BULK, edited=refused(KEY, "AccessDenied"), times=None))
+    told = {one.key: one for one in store.delete(found)}
+    assert told[Key("demo/old")].outcome is Outcome.GONE
+    assert told[KEY].outcome is Outcome.REFUSED
+    assert "AccessDenied: no (request tx" in (told[KEY].reason or "")
+    assert proxy.faults == 1
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError"])
+def test_a_key_that_a_busy_server_refused_is_deleted_again(
+    store: S3Store, proxy: S3Proxy, code: str
+) -> None:
+    store.put_new(KEY, b"new")
+    found = list(store.list(Prefix("demo/")))
+    proxy.set(Rule(BULK, edited=refused(KEY, code)))
+    assert {one.outcome for one in store.delete(found)} == {Outcome.GONE}
+    assert len([one for one in proxy.requests if one.startswith("POST")]) == 2
+    assert list(store.list(Prefix(""))) == []
+
+
+def test_a_key_that_stays_refused_is_told(store: S3Store, proxy: S3Proxy) -> None:
+    found = list(store.list(Prefix("demo/")))
+    proxy.set(Rule(BULK, edited=refused("demo/old", "SlowDown"), times=None))
+    (told,) = store.delete(found)
+    assert told.outcome is Outcome.REFUSED
+    assert "SlowDown" in (told.reason or "")
+    assert proxy.faults == 3
+
+
+def test_a_read_of_what_is_gone_is_not_tried_again(store: S3Store, proxy: S3Proxy) -> None:
+    with pytest.raises(KeyMissing):
+        store.read(Key("demo/none"))
+    assert len([one for one in proxy.requests if "demo/none" in one]) == 1
