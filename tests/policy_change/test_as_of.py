@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -249,7 +250,7 @@ def test_both_daylight_saving_days_have_a_mark_for_each_interval(world: World) -
     assert len(set(once)) == len(ends)
     stored = world.owner.execute("SELECT at FROM lastgood.marks ORDER BY at").fetchall()
     assert [at for (at,) in stored] == sorted(ends)
-    assert all(after - at == HOUR for at, after in zip(ends[:23], ends[1:23], strict=False))
+    assert all(after - at == HOUR for at, after in pairwise(ends[:23]))
 
 
 def _a_replay_with_candidates(world: World) -> tuple[Copy, int]:

@@ -270,6 +270,21 @@ def in_effect(tx: Transaction, project: str, at: datetime) -> Promotion | None:
     return Promotion(**row) if row else None
 
 
+def first_taken(tx: Transaction, project: str, since: datetime) -> datetime | None:
+    """When a sweep first put a copy into quarantine from an instant on; None if none has."""
+    row = tx.execute(
+        """
+        SELECT min(recorded_at) AS at FROM copy_transitions
+         WHERE project = %s AND to_state = 'quarantined' AND mark_id IS NOT NULL
+           AND recorded_at >= %s
+        """,
+        (project, since),
+    ).fetchone()
+    assert row is not None
+    at: datetime | None = row["at"]
+    return at
+
+
 def note_first_mark(tx: Transaction, promotion: Promotion, mark: Mark) -> bool:
     """Record that a live mark is the first under a promotion; False if another was."""
     row = tx.execute(

@@ -8,19 +8,20 @@ from pathlib import Path
 
 from lastgood.catalog import locks, projects, store_profiles
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog.projects import Project, StoreRow
 from lastgood.errors import Conflict
 from lastgood.flows import control_keys, store_profile
 from lastgood.flows.configuration import Configuration, read_configuration
 from lastgood.flows.services import stores_of
 from lastgood.rules import policy_text
+from lastgood.rules.policy import Policy
 from lastgood.stores.open import folder_of
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that `apply` changed: `what` is store, project or policy, `how` added, changed or
-    probed.
+    """One thing that `apply` changed: `what` is store, project or policy, `how` added, changed,
+    probed, or recorded: a policy that takes force only once it is promoted.
     `warnings` are what an operator has to know about a policy."""
 
     what: str
@@ -81,15 +82,34 @@ def _apply_projects(catalog: Catalog, configuration: Configuration, actor: str) 
             changed = known is None or replace(known, last_mark_at=None) != wanted
             if changed:
                 projects.put(tx, wanted)
-            promoted = projects.promote_policy(
-                tx, wanted.name, policy.name, policy.digest, policy.to_json(), recorded_by=actor
-            )
+            policy_change = _put_policy(tx, wanted, known, policy, actor)
         if changed:
             yield Change("project", wanted.name, "added" if known is None else "changed")
-        if promoted is not None:
-            how = "added" if promoted.version == 1 else "changed"
-            told = policy_text.warnings(policy)
-            yield Change("policy", f"{wanted.name}/{policy.name}", how, told)
+        if policy_change is not None:
+            yield policy_change
+
+
+def _put_policy(
+    tx: Transaction, wanted: Project, known: Project | None, policy: Policy, actor: str
+) -> Change | None:
+    """Put the policy in force, or only record it where a promotion is required: before or after
+    this change of the project, so that no one change lifts the rule and uses that. A project's
+    first policy takes force at once."""
+    document, warnings = policy.to_json(), policy_text.warnings(policy)
+    settings = {one.config.get("promotion") for one in (wanted, known) if one is not None}
+    if "required" in settings and projects.times_in_force(tx, wanted.name):
+        version, added = projects.record_policy(
+            tx, wanted.name, policy.name, policy.digest, document, recorded_by=actor
+        )
+        name = f"{wanted.name}/{version.name}"
+        return Change("policy", name, "recorded", warnings) if added else None
+    promoted = projects.promote_policy(
+        tx, wanted.name, policy.name, policy.digest, document, recorded_by=actor
+    )
+    if promoted is None:
+        return None
+    how = "added" if promoted.version == 1 else "changed"
+    return Change("policy", f"{wanted.name}/{policy.name}", how, warnings)
 
 
 def _place(row: StoreRow) -> tuple[object, ...]:

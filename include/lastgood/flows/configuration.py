@@ -146,7 +146,7 @@ def _accepted(words: Node) -> list[str]:
 
 def _project(document: ConfigDocument) -> Project:
     required = ("name", "owner", "store", "policy", "finding_owner")
-    optional = ("finding_deadline", "finding_owners", "check_owners", "classes")
+    optional = ("finding_deadline", "finding_owners", "check_owners", "classes", "promotion")
     read = document.root.fields(required, optional)
     deadline = (
         read_duration(read["finding_deadline"]) if "finding_deadline" in read else _FINDING_DEADLINE
@@ -161,6 +161,7 @@ def _project(document: ConfigDocument) -> Project:
             "finding_deadline_seconds": deadline.total_seconds(),
             **_owners(read),
             "classes": read["classes"].free(4, 1 << 16) if "classes" in read else {},
+            **({"promotion": _promotion(read["promotion"])} if "promotion" in read else {}),
         },
         last_mark_at=None,
     )
@@ -176,6 +177,11 @@ def _owners(read: Mapping[str, Node]) -> dict[str, Any]:
         owners = read["check_owners"].fields((), SUITES)
         found["check_owners"] = {suite: node.text(200) for suite, node in owners.items()}
     return found
+
+
+def _promotion(node: Node) -> str:
+    """When a changed policy takes force: as it is applied, or only by `lastgood policy promote`."""
+    return node.one_of(("on-apply", "required"))
 
 
 def _policy(document: ConfigDocument, stores: Mapping[str, StoreRow]) -> Policy:

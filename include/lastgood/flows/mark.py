@@ -17,10 +17,11 @@ from typing import Any, Literal
 from zoneinfo import TZPATH
 
 from lastgood import errors
-from lastgood.catalog import marks, policies, projects, stage_history
+from lastgood.catalog import marks, policies, projects, promotions, stage_history
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.marks import Mark, MarkCandidate, NewMark
 from lastgood.catalog.projects import PolicyVersion
+from lastgood.catalog.promotions import Promotion
 from lastgood.catalog.stage_history import StageHistory
 from lastgood.flows import lapses, sane_clock
 from lastgood.rules import retention
@@ -35,7 +36,8 @@ def run(
     kind: Literal["live", "replay"] = "live",
     policy: str | None = None,
 ) -> dict[str, Any]:
-    """Mark a project; answers the mark's id (`mark_id`), digest and counts.
+    """Mark a project; answers the mark's id (`mark_id`), digest and counts; of a live one also the
+    promotion that it is the first under (`first_under`, else None).
 
     A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy:
     `default@v3` for a version, `default` for its newest one, None for the one that was in force at
@@ -51,7 +53,9 @@ def run(
                 " instant or policy ask for a replay",
             )
         sane_clock.require(catalog)
-        return _told(_live(catalog, project))
+        mark, promotion = _live(catalog, project)
+        first = f"promotion {promotion.promotion_id} of {promotion.name}" if promotion else None
+        return {**_told(mark), "first_under": first}
     if at is None or at.tzinfo is None:
         raise errors.InvalidInput(where="at", reason="a replay needs an instant with its zone")
     return _told(_replay(catalog, project, _plain(at), policy))
@@ -75,7 +79,8 @@ def _told(mark: Mark) -> dict[str, Any]:
     }
 
 
-def _live(catalog: Catalog, project: str) -> Mark:
+def _live(catalog: Catalog, project: str) -> tuple[Mark, Promotion | None]:
+    """The mark, with the promotion that it is the first one under, if it is."""
     lapses.observe(catalog, project)
     with catalog.transaction() as tx:
         at = marks.choose_instant(tx, project)
@@ -86,7 +91,10 @@ def _live(catalog: Catalog, project: str) -> Mark:
         assert mark is not None, "no two live marks have the same instant"
         marks.add_candidates(tx, mark, decided.candidates)
         marks.add_changes(tx, mark, marks.newest(tx, project, before=at))
-    return mark
+        promotion = promotions.in_effect(tx, project, at)
+        if promotion is not None and not promotions.note_first_mark(tx, promotion, mark):
+            promotion = None
+    return mark, promotion
 
 
 def _replay(catalog: Catalog, project: str, at: datetime, policy: str | None) -> Mark:

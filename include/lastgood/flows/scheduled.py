@@ -250,14 +250,14 @@ def plans_to_approve() -> list[dict[str, Any]]:
             except MarkNotSweepable as error:
                 _log.info("nothing to approve: %s", error)
                 continue
-            if plan.waits is None:
+            if plan.asks is None:
                 continue
             request = approval.ask(services.catalog, plan)
             asked.append(
                 {
                     "project": project,
                     "request": request.request_id,
-                    "subject": f"Sweep of {project} under mark {plan.mark_id}: {plan.waits}",
+                    "subject": f"Sweep of {project} under mark {plan.mark_id}: {plan.asks}",
                     "body": plan.summary(),
                 }
             )

@@ -19,9 +19,11 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.marks import Mark
 from lastgood.catalog.projects import PolicyVersion
 from lastgood.catalog.takings import Day
+from lastgood.flows import promotion
 from lastgood.flows.policies import policy_of
 from lastgood.rules.canonical import canonical_json
 from lastgood.rules.policy import Policy
+from lastgood.rules.policy_sections import QuarantinePolicy
 from lastgood.rules.quantities import instant_text, rough_size
 
 
@@ -40,6 +42,7 @@ class Plan:
     stop: str | None
     policy_digest: str = ""
     approved: tuple[Request, ...] = ()
+    cools: str | None = None  # why nothing is taken yet after a promotion, whoever approves
 
     @property
     def digest(self) -> str:
@@ -58,25 +61,33 @@ class Plan:
 
     @property
     def may_delete(self) -> tuple[Copy, ...]:
-        """Of `delete` what needs no approval, or has it."""
-        if self.stop is None:
-            return self.delete
-        ids = {copy_id for request in self.approved for copy_id in request.to_delete}
-        return tuple(copy for copy in self.delete if copy.copy_id in ids)
+        """Of `delete` what needs no approval, or has it; nothing while a promotion cools."""
+        return () if self.cools else self._approved_of(self.delete, "to_delete")
 
     @property
     def may_quarantine(self) -> tuple[Copy, ...]:
-        """Of `quarantine` what needs no approval, or has it."""
+        """Of `quarantine` what needs no approval, or has it; nothing while a promotion cools."""
+        return () if self.cools else self._approved_of(self.quarantine, "to_quarantine")
+
+    def _approved_of(self, found: tuple[Copy, ...], step: str) -> tuple[Copy, ...]:
         if self.stop is None:
-            return self.quarantine
-        ids = {copy_id for request in self.approved for copy_id in request.to_quarantine}
-        return tuple(copy for copy in self.quarantine if copy.copy_id in ids)
+            return found
+        ids = {copy_id for request in self.approved for copy_id in getattr(request, step)}
+        return tuple(copy for copy in found if copy.copy_id in ids)
+
+    @property
+    def asks(self) -> str | None:
+        """Why something of it must be approved first; None if nothing must, or all of it is."""
+        let = (
+            self._approved_of(self.delete, "to_delete"),
+            self._approved_of(self.quarantine, "to_quarantine"),
+        )
+        return None if let == (self.delete, self.quarantine) else self.stop
 
     @property
     def waits(self) -> str | None:
-        """Why something of it must be approved first; None if nothing must, or all of it is."""
-        whole = (self.may_delete, self.may_quarantine) == (self.delete, self.quarantine)
-        return None if whole else self.stop
+        """Why not all of it is done now: a promotion cools, or an approval is missing."""
+        return self.cools or self.asks
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -116,7 +127,8 @@ class Plan:
         lines += [
             f"approved by {request.approved_by}: {request.because}" for request in self.approved
         ]
-        return "\n".join(lines + ([f"waits for approval: {self.waits}"] if self.waits else []))
+        lines += [f"waits: {self.cools}"] if self.cools else []
+        return "\n".join(lines + ([f"waits for approval: {self.asks}"] if self.asks else []))
 
 
 def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
@@ -144,6 +156,7 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
             else []
         )
         day = takings.of_day(tx, project)
+        after = promotion.aftermath(tx, project, policy, now)
     sweepable = mark is not None
     taking = [copy for copy in present if copy.copy_id in candidates]
     going = [
@@ -158,9 +171,10 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         delete=tuple(going),
         quarantine=tuple(taking),
         take_back=tuple(copy for copy in hidden if sweepable and copy.copy_id not in candidates),
-        stop=_stop(policy, taking, going, len(present) + len(hidden), day),
+        stop=_stop(after.rules, taking, going, len(present) + len(hidden), day),
         policy_digest=version.digest,
         approved=tuple(approved),
+        cools=after.cools,
     )
 
 
@@ -198,11 +212,14 @@ def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, poli
 
 
 def _stop(
-    policy: Policy, taking: Sequence[Copy], going: Sequence[Copy], existing: int, day: Day
+    rules: QuarantinePolicy,
+    taking: Sequence[Copy],
+    going: Sequence[Copy],
+    existing: int,
+    day: Day,
 ) -> str | None:
     """Why the plan asks for approval: it takes too large a share, alone or with what was taken in
     the last day, or too many bytes."""
-    rules = policy.quarantine
     if rules.stops_at(len(taking), existing):
         return (
             f"it would take {len(taking)} of {existing} copies, more than quarantine.share_guard"

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_sections import QuarantinePolicy
 
-GUARDED_AFTER_COOLING = timedelta(days=1)
-"""How long after the cooling period the former policy's guards hold beside the new one's: the
-window in which many small sweeps count as one."""
+GUARDED_AFTER_SWEEP = timedelta(days=1)
+"""How long the former policy's guards hold beside the new one's, from the first copy on that a
+sweep took under it: the window in which many small sweeps count as one."""
 
 
 @dataclass(frozen=True, slots=True)

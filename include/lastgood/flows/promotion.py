@@ -1,0 +1,195 @@
+"""Promote a policy: put a recorded version in force, by a fresh difference, a reason and, where the
+policies ask for it, another operator's word. A rollback is the same to a version that was in force.
+
+It takes effect at an instant, never earlier than its recording. The first live mark under it says
+so; the sweeps after it wait for its cooling period, and until one has taken something for a day
+the guards of the former policy hold beside its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lastgood import errors
+from lastgood.catalog import history, locks, policies, projects, promotions
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.projects import PolicyVersion
+from lastgood.catalog.promotions import DifferenceRow, Kind, Promotion
+from lastgood.flows import sane_clock
+from lastgood.rules.policy import Policy
+from lastgood.rules.policy_names import PolicyName
+from lastgood.rules.policy_sections import QuarantinePolicy
+from lastgood.rules.promotion import GUARDED_AFTER_SWEEP, cools_until, guards, terms
+from lastgood.rules.quantities import duration_text, instant_text
+
+
+def record(catalog: Catalog, project: str, policy: Policy, *, actor: str) -> PolicyVersion:
+    """Record a policy as a version that is not in force; the newest one again, if it is the same.
+    Raises NotFound, and InvalidInput for a spill store that is not there."""
+    with catalog.transaction() as tx:
+        locks.project_exclusive(tx, projects.get(tx, project).name)
+        spill = policy.capacity.spill_store
+        if spill is not None and projects.find_store(tx, spill) is None:
+            raise errors.InvalidInput(
+                where="capacity.spill_store", reason=f"there is no store {spill}"
+            )
+        version, _ = projects.record_policy(
+            tx, project, policy.name, policy.digest, policy.to_json(), recorded_by=actor
+        )
+        return version
+
+
+def promote(
+    catalog: Catalog,
+    project: str,
+    name: str,
+    *,
+    because: str,
+    actor: str,
+    at: datetime | None = None,
+    kind: Kind = "promote",
+) -> Promotion:
+    """Ask for a promotion, or for a rollback. Raises NotFound, ClockJump, InvalidInput for an
+    instant that has passed, and Conflict: it is in force already, no fresh difference shows what it
+    does, or a rollback goes to what was never in force."""
+    sane_clock.require(catalog)
+    with catalog.transaction() as tx:
+        locks.project_exclusive(tx, projects.get(tx, project).name)
+        version = projects.policy_version(tx, project, PolicyName.parse(name, "the policy"))
+        current = projects.current_policy(tx, project)
+        if version.name == current.name:
+            raise errors.Conflict(reason=f"{version.name} is in force already")
+        now = history.project_now(tx, project)
+        if at is not None and at <= now:
+            raise errors.InvalidInput(
+                where="--at", reason=f"{instant_text(at)} has passed; it is {instant_text(now)}"
+            )
+        if kind == "rollback":
+            _require_former(tx, version, now)
+        asked = terms(policies.parsed(current), policies.parsed(version))
+        shown = _fresh_difference(tx, current, version, now, asked.fresh)
+        return promotions.ask(
+            tx,
+            kind,
+            version,
+            current,
+            difference_id=shown.difference_id,
+            effective_from=at.astimezone(UTC) if at else None,
+            cooling=asked.cooling,
+            approve=asked.approve,
+            because=because,
+            asked_by=actor,
+        )
+
+
+def approve(
+    catalog: Catalog, project: str, promotion_id: int, *, because: str, actor: str
+) -> Promotion:
+    """Approve what another operator asked for; it takes effect now, or later if that was asked for.
+    Raises NotFound, Forbidden for who asked, and Conflict if it needs no approval, has it, or
+    another policy is in force than the one that it was shown against."""
+    sane_clock.require(catalog)
+    with catalog.transaction() as tx:
+        locks.project_exclusive(tx, projects.get(tx, project).name)
+        asked = promotions.get(tx, project, promotion_id)
+        if not asked.approve or asked.approved_at is not None:
+            raise errors.Conflict(reason=f"promotion {promotion_id} waits for nobody")
+        if asked.asked_by == actor:
+            action = "approve a promotion that they asked for themselves"
+            raise errors.Forbidden(user=actor, action=action)
+        current = projects.current_policy(tx, project)
+        if current.name != asked.replaces:
+            raise errors.Conflict(
+                reason=f"promotion {promotion_id} was shown against {asked.replaces}, and"
+                f" {current.name} is in force now; compare and ask anew"
+            )
+        return promotions.approve(tx, asked, by=actor, because=because)
+
+
+def to_json(promotion: Promotion) -> dict[str, Any]:
+    """A promotion as commands and routes tell it."""
+    effect = promotion.takes_effect
+    return {
+        "promotion": promotion.promotion_id,
+        "project": promotion.project,
+        "kind": promotion.kind,
+        "policy": promotion.name,
+        "replaces": promotion.replaces,
+        "difference": promotion.difference_id,
+        "because": promotion.because,
+        "asked_by": promotion.asked_by,
+        "recorded_at": promotion.recorded_at,
+        "waits_for_approval": promotion.approve and promotion.approved_at is None,
+        "approved_by": promotion.approved_by,
+        "takes_effect": effect,
+        "sweeps_wait_until": cools_until(effect, promotion.cooling) if effect else None,
+        "first_mark": promotion.first_mark,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """What a promotion means for a sweep: `cools` says why it takes nothing yet, `rules` are the
+    guards that hold."""
+
+    cools: str | None
+    rules: QuarantinePolicy
+
+
+def aftermath(tx: Transaction, project: str, policy: Policy, now: datetime) -> Aftermath:
+    """What the promotion of the policy in force, if it was promoted, means for a sweep now."""
+    promotion = promotions.in_effect(tx, project, now)
+    if promotion is None or promotion.takes_effect is None:
+        return Aftermath(None, policy.quarantine)
+    end = cools_until(promotion.takes_effect, promotion.cooling)
+    cools = None
+    if now < end:
+        cools = (
+            f"{promotion.name} was promoted and took effect at"
+            f" {instant_text(promotion.takes_effect)}; sweeps wait until {instant_text(end)}"
+        )
+    swept = promotions.first_taken(tx, project, promotion.takes_effect)
+    if swept is not None and now >= swept + GUARDED_AFTER_SWEEP:
+        return Aftermath(cools, policy.quarantine)
+    replaced = PolicyName(promotion.replaces_policy, promotion.replaces_version)
+    former = policies.parsed(projects.policy_version(tx, project, replaced))
+    return Aftermath(cools, guards(policy.quarantine, former.quarantine))
+
+
+def _require_former(tx: Transaction, version: PolicyVersion, now: datetime) -> None:
+    former = [
+        one.name
+        for one in projects.times_in_force(tx, version.project)
+        if one.effective_from is not None and one.effective_from <= now
+    ]
+    if version.name not in former:
+        raise errors.Conflict(
+            reason=f"{version.name} was never in force, so nothing rolls back to it; promote it"
+        )
+
+
+def _fresh_difference(
+    tx: Transaction,
+    current: PolicyVersion,
+    candidate: PolicyVersion,
+    now: datetime,
+    fresh: timedelta,
+) -> DifferenceRow:
+    way_out = f"run `lastgood policy diff {current.name} {candidate.name}` and look at it"
+    found = promotions.newest_difference(tx, current.project, current.digest, candidate.digest)
+    if found is None:
+        raise errors.Conflict(
+            reason=f"no difference between {current.name}, which is in force, and {candidate.name}"
+            f" was recorded; {way_out}"
+        )
+    seen: Mapping[str, datetime] = {"was recorded": found.recorded_at, "ends": found.to_at}
+    for verb, at in seen.items():
+        if now - at > fresh:
+            raise errors.Conflict(
+                reason=f"difference {found.difference_id} {verb} at {instant_text(at)}, longer ago"
+                f" than promotion.difference_max_age of {duration_text(fresh)}; {way_out}"
+            )
+    return found

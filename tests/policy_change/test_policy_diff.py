@@ -1,0 +1,173 @@
+"""The difference of two policies over what really happened to a project."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lastgood import errors
+from lastgood.catalog import locks, marks, projects, stage_events, stage_history
+from lastgood.catalog.copies import Copy
+from lastgood.catalog.holds import NewHold
+from lastgood.flows import hold, mark, policy_diff, retire
+from lastgood.rules.policy import Policy
+from lastgood.rules.scope import Scope
+from lastgood.rules.timeline_events import StageState
+from tests.policy_change.test_as_of import HOUR, ROLES, _happens, first_hour, put_clock, replay
+from tests.retention.world import POLICY, PROJECT, World
+
+
+def record(world: World, name: str, roles: dict[str, Any], **changes: Any) -> str:
+    """A version that is not in force; answers its name."""
+    policy = Policy.parse({**POLICY, "name": name, "roles": roles, **changes}, where="test")
+    with world.catalog.transaction() as tx:
+        locks.project_exclusive(tx, PROJECT)
+        version, _ = projects.record_policy(
+            tx, PROJECT, name, policy.digest, policy.to_json(), recorded_by="test"
+        )
+    return version.name
+
+
+def compared(world: World, current: str, candidate: str, **options: Any) -> dict[str, Any]:
+    return policy_diff.run(
+        world.catalog, PROJECT, current, candidate, actor="test", **options
+    ).document
+
+
+@pytest.fixture
+def eventful(world: World) -> tuple[World, datetime, datetime]:
+    """Eight days with commits, failures, holds, readers, chains, sweeps and a stage's end."""
+    world.promote({"roles": ROLES, "quarantine": {"grace": "1h", "share_guard": "100%"}})
+    began, made = first_hour(world), list[Copy]()
+    for hour in range(8 * 24):
+        end = began + (hour + 1) * HOUR
+        if hour % 6 == 0 or hour % 12 in (1, 7, 11) or hour == 150:
+            put_clock(world, end - timedelta(minutes=10))
+            if hour == 150:
+                world.mark()
+            _happens(world, hour, made)
+        if hour in (60, 61, 62):
+            put_clock(world, end - timedelta(minutes=5))
+            world.mark()
+            world.sweep()
+        if hour == 100:
+            put_clock(world, end - timedelta(minutes=5))
+            world.generation(2, resumed_from=made[-1].checkpoint.position)
+            world.release_writer()
+        if hour == 120:
+            scope = Scope(PROJECT, "gpt", "sft")
+            retire.ask(world.catalog, world.stores, scope, reason="over", actor="operator:ann")
+    last = began + 8 * 24 * HOUR
+    put_clock(world, last + timedelta(minutes=1))
+    return world, began, last
+
+
+def test_the_pass_reads_what_marks_read_and_decides_as_they_do(
+    eventful: tuple[World, datetime, datetime],
+) -> None:
+    world, began, last = eventful
+    other = record(world, "candidate", {"hot": {"keep": "newest", "count": 1}, "w": ROLES["warm"]})
+    rows: list[dict[str, Any]] = []
+    told = compared(world, "short@v2", other, since=began, until=last, row=rows.append)
+    sampled = random.Random(3).sample(range(told["instants"]), 24)
+    with world.catalog.transaction() as tx:
+        found = list(stage_events.of_project(tx, PROJECT, last))
+    for number in [*sampled, told["instants"] - 1]:
+        at = datetime.fromisoformat(told["curves"]["at"][number])
+        for stage in found:
+            state = StageState()
+            for event in stage.events:
+                if event.at <= at:
+                    state.apply(event)
+            with world.catalog.transaction() as tx:
+                read = stage_history.of_stage(tx, PROJECT, stage.stage_id, at)
+            assert tuple(state.history) == (read.history if read else ())
+            assert read is None or state.facts() == read.facts
+        for side, name in (("current", "short@v2"), ("candidate", other)):
+            marked = replay(world, at, name)
+            with world.catalog.transaction() as tx:
+                leaving = sum(one.bytes for one in marks.candidates(tx, PROJECT, marked["mark_id"]))
+                existing = sum(
+                    size
+                    for stage in stage_history.of_project(tx, PROJECT, at)
+                    for copies in stage.copies.values()
+                    for _, size in copies
+                )
+            assert told["curves"][side][number] == existing - leaving, (at, side)
+    assert told["totals"]["differing"] == len(rows) > 5
+    assert told["checkpoints"] == rows
+
+
+def test_it_says_what_could_not_be_gone_back_to(world: World) -> None:
+    began = first_hour(world)
+    made = []
+    for day in range(6):
+        put_clock(world, began + timedelta(days=day))
+        made.append(world.commit(day + 1))
+    world.promote({"roles": {"all": {"keep": "newest", "count": 6}}})
+    few = record(world, "few", {"ends": {"keep": "newest", "count": 2}})
+    new = NewHold("research", "lab", "look", "operator:ann")
+    placed = hold.place(world.catalog, world.stores, PROJECT, new, made[0].checkpoint)
+    put_clock(world, began + timedelta(days=5, hours=1))
+    told = compared(world, "short@v2", few, detection=timedelta(days=10))
+    stage = told["stages"][0]
+    assert stage["current"]["largest_gap_seconds"] == pytest.approx(86_400, abs=60)
+    assert stage["candidate"]["largest_gap_seconds"] == pytest.approx(4 * 86_400, abs=60)
+    assert (stage["lost"], stage["candidate"]["kept"], stage["current"]["kept"]) == (3, 3, 6)
+    assert stage["candidate"]["oldest"] == made[0].committed_at.isoformat()
+    assert told["overriding"] == {"hold": 1, "holds": [str(placed.hold_id)]}
+    assert told["totals"]["candidate"]["stages_with_nothing_older_than_detection"] == 1
+    sweep = told["first_sweep"]
+    assert [one["checkpoint"] for one in sweep["listed"]] == [str(c.checkpoint) for c in made[1:4]]
+    assert sweep["bytes"] == sum(copy.stored_bytes for copy in made[1:4])
+    assert sweep["copies"] == sweep["kept_by_current"] == 3
+
+
+def test_a_checkpoint_is_told_with_when_each_policy_gave_it_up(world: World) -> None:
+    began = first_hour(world)
+    for hour in range(4):
+        put_clock(world, began + hour * HOUR - timedelta(minutes=1))
+        world.commit(hour + 1)
+    put_clock(world, began + 5 * HOUR)
+    world.promote({"roles": {"a": {"keep": "newest", "count": 3}}})
+    two = record(world, "two", {"a": {"keep": "newest", "count": 2}})
+    told = compared(world, "short@v2", two, since=began, until=began + 4 * HOUR)
+    at = [(began + hour * HOUR).isoformat() for hour in range(5)]
+    assert [
+        (one["checkpoint"][-3:], one["current"], one["candidate"]) for one in told["checkpoints"]
+    ] == [
+        ("1.1", [[at[0], at[3]]], [[at[0], at[2]]]),
+        ("1.2", [[at[1]]], [[at[1], at[3]]]),
+    ]
+
+
+def test_files_and_versions_are_compared_and_what_is_wrong_is_named(
+    world: World, tmp_path: Path
+) -> None:
+    world.commit(1)
+    file = tmp_path / "wide.yaml"
+    file.write_text("name: wide\nroles: {hot: {keep: newest, count: 9}}\n")
+    told = compared(world, "short@v1", str(file))
+    assert told["candidate"]["name"] == "wide.yaml"
+    with pytest.raises(errors.NotFound, match="candidate@v7"):
+        compared(world, "short@v1", "candidate@v7")
+    with pytest.raises(errors.InvalidInput, match="not a file"):
+        compared(world, "short@v1", str(tmp_path / "none.yaml"))
+    with pytest.raises(errors.InvalidInput, match="later than --to"):
+        compared(world, "short@v1", str(file), since=world.now() + HOUR)
+    with pytest.raises(errors.InvalidInput, match="has not passed yet"):
+        compared(world, "short@v1", str(file), until=world.now() + HOUR)
+
+
+def test_a_difference_changes_nothing_that_a_mark_decides(world: World) -> None:
+    for sequence in (1, 2, 3):
+        world.commit(sequence)
+    before = mark.run(world.catalog, PROJECT)
+    one = record(world, "one", {"a": {"keep": "newest", "count": 1}})
+    compared(world, "short@v1", one)
+    after = mark.run(world.catalog, PROJECT)
+    assert (after["digest"], after["policy"]) == (before["digest"], before["policy"])

@@ -1,0 +1,222 @@
+"""A policy takes the place of another only by a fresh difference, and its sweeps wait and ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lastgood import errors
+from lastgood.catalog import projects
+from lastgood.catalog.copies import Copy
+from lastgood.catalog.promotions import Promotion
+from lastgood.flows import apply as applying
+from lastgood.flows import mark, policy_diff, promotion, sweep
+from tests.policy_change.test_policy_diff import record
+from tests.retention.world import PROJECT, World
+
+ONE = {"hot": {"keep": "newest", "count": 1}}
+FIVE = {"hot": {"keep": "newest", "count": 5}}
+HOUR = timedelta(hours=1)
+
+
+def in_force(world: World) -> str:
+    with world.catalog.transaction() as tx:
+        return projects.current_policy(tx, PROJECT).name
+
+
+def diff(world: World, current: str, candidate: str, **options: Any) -> None:
+    policy_diff.run(world.catalog, PROJECT, current, candidate, actor="operator:ann", **options)
+
+
+def promote(world: World, name: str, **options: Any) -> Promotion:
+    given = {"because": "less room", "actor": "operator:ann", **options}
+    return promotion.promote(world.catalog, PROJECT, name, **given)
+
+
+def promoted(world: World, name: str, **options: Any) -> Promotion:
+    diff(world, in_force(world), name)
+    return promote(world, name, **options)
+
+
+def commits(world: World, sequences: Sequence[int]) -> list[Copy]:
+    return [world.commit(sequence) for sequence in sequences]
+
+
+def test_a_promotion_needs_a_fresh_difference_against_the_policy_in_force(world: World) -> None:
+    commits(world, (1, 2, 3))
+    one = record(world, "candidate", ONE)
+    with pytest.raises(errors.Conflict, match=r"no difference .* was recorded; run `lastgood pol"):
+        promote(world, one)
+    diff(world, one, "short@v1")  # the other way round shows nothing
+    with pytest.raises(errors.Conflict, match="no difference"):
+        promote(world, one)
+    diff(world, "short@v1", one)
+    world.advance(timedelta(days=1, minutes=1))
+    with pytest.raises(
+        errors.Conflict, match=r"longer ago than promotion\.difference_max_age of 1d"
+    ):
+        promote(world, one)
+    diff(world, "short@v1", one, until=world.now() - timedelta(days=2))
+    with pytest.raises(errors.Conflict, match=r"difference \d+ ends at"):
+        promote(world, one)
+    diff(world, "short@v1", one)
+    told = promote(world, one)
+    assert (told.name, told.replaces, told.asked_by) == (one, "short@v1", "operator:ann")
+    assert in_force(world) == one
+    with pytest.raises(errors.Conflict, match="in force already"):
+        promote(world, one)
+    world.promote({"roles": FIVE})  # applied since: the difference was against another
+    with pytest.raises(errors.Conflict, match="no difference"):
+        promote(world, one)
+
+
+def test_the_first_mark_under_a_promotion_says_so_and_its_sweep_waits(world: World) -> None:
+    old = commits(world, (1, 2, 3))
+    before = mark.run(world.catalog, PROJECT)
+    one = record(world, "candidate", ONE)
+    asked = promoted(world, one)
+    with pytest.raises(errors.MarkNotSweepable, match="no more in force"):
+        world.sweep()
+    told = mark.run(world.catalog, PROJECT)
+    assert (before["first_under"], told["first_under"]) == (
+        None,
+        f"promotion {asked.promotion_id} of {one}",
+    )
+    assert mark.run(world.catalog, PROJECT)["first_under"] is None
+    waiting = world.sweep()
+    assert waiting["quarantined"] == 0
+    assert "was promoted and took effect" in waiting["stop"]
+    assert {world.state(copy) for copy in old} == {"present"}
+    assert f"waits: {one} was promoted" in str(sweep.plan(world.catalog, PROJECT))
+    world.advance(HOUR)
+    world.mark()
+    assert world.sweep()["quarantined"] == 2
+    with world.catalog.transaction() as tx:
+        first = promotion.promotions.get(tx, PROJECT, asked.promotion_id).first_mark
+    assert first == told["mark_id"]
+
+
+def test_the_former_share_guard_holds_over_the_first_sweep(world: World) -> None:
+    world.promote(
+        {
+            "roles": {"hot": {"keep": "newest", "count": 9}},
+            "quarantine": {"grace": "1h", "share_guard": "50%", "share_guard_min": 1},
+        }
+    )
+    commits(world, range(1, 9))
+    lax = {"grace": "1h", "share_guard": "100%", "share_guard_min": 100}
+    one = record(world, "candidate", ONE, quarantine=lax)
+    promoted(world, one)
+    world.advance(2 * HOUR)
+    world.mark()
+    told = world.sweep()
+    assert told["quarantined"] == 0
+    assert "more than quarantine.share_guard" in told["stop"]
+
+
+def test_a_promotion_waits_for_its_instant_and_a_later_rollback_undoes_it(world: World) -> None:
+    commits(world, (1, 2))
+    one = record(world, "candidate", ONE)
+    diff(world, "short@v1", one)
+    with pytest.raises(errors.InvalidInput, match="has passed"):
+        promote(world, one, at=world.now() - HOUR)
+    at = world.now() + 3 * HOUR
+    asked = promote(world, one, at=at)
+    assert (asked.takes_effect, in_force(world)) == (at, "short@v1")
+    told = mark.run(world.catalog, PROJECT)
+    assert (told["policy"], told["first_under"]) == ("short version 1", None)
+    world.advance(4 * HOUR)
+    told = mark.run(world.catalog, PROJECT)
+    assert (told["policy"], bool(told["first_under"])) == ("candidate version 1", True)
+    with pytest.raises(errors.Conflict, match="no difference"):
+        promote(world, "short@v1", kind="rollback")
+    back = promoted(world, "short@v1", kind="rollback", because="too few")
+    assert (back.kind, in_force(world)) == ("rollback", "short@v1")
+    again = mark.run(world.catalog, PROJECT)
+    assert again["first_under"] == f"promotion {back.promotion_id} of short@v1"
+    then = mark.run(world.catalog, PROJECT, at=at + HOUR / 2, kind="replay")
+    assert then["policy"] == "candidate version 1"
+    never = record(world, "other", FIVE)
+    diff(world, "short@v1", never)
+    with pytest.raises(errors.Conflict, match="was never in force"):
+        promote(world, never, kind="rollback")
+
+
+def test_another_operator_approves_where_the_policy_in_force_asks_for_it(world: World) -> None:
+    world.promote({"promotion": {"approve": True, "cooling": "6h"}})
+    commits(world, (1, 2, 3))
+    one = record(world, "candidate", ONE)  # asks for nothing itself
+    asked = promoted(world, one)
+    assert (asked.takes_effect, asked.cooling, in_force(world)) == (None, 6 * HOUR, "short@v2")
+    with pytest.raises(errors.Forbidden, match="asked for themselves"):
+        promotion.approve(
+            world.catalog, PROJECT, asked.promotion_id, because="mine", actor="operator:ann"
+        )
+    world.advance(HOUR)
+    done = promotion.approve(
+        world.catalog, PROJECT, asked.promotion_id, because="seen", actor="operator:bob"
+    )
+    assert (done.approved_by, done.takes_effect) == ("operator:bob", done.approved_at)
+    assert in_force(world) == one
+    told = promotion.to_json(done)
+    assert told["sweeps_wait_until"] == done.approved_at + 6 * HOUR  # type: ignore[operator]
+    with pytest.raises(errors.Conflict, match="waits for nobody"):
+        promotion.approve(
+            world.catalog, PROJECT, asked.promotion_id, because="twice", actor="operator:bob"
+        )
+
+
+def test_an_approval_comes_too_late_once_another_policy_is_in_force(world: World) -> None:
+    world.promote({"promotion": {"approve": True}})
+    asked = promoted(world, record(world, "candidate", ONE))
+    world.promote({"roles": FIVE})
+    with pytest.raises(errors.Conflict, match="was shown against short@v2"):
+        promotion.approve(
+            world.catalog, PROJECT, asked.promotion_id, because="seen", actor="operator:bob"
+        )
+
+
+def _configuration(folder: Path, count: int, setting: str) -> Path:
+    for kind in ("stores", "projects", "policies"):
+        (folder / kind).mkdir(parents=True, exist_ok=True)
+    (folder / "stores/disk.yaml").write_text(
+        f"name: disk\nkind: file\nroot: {folder}/bytes\nfailure_domain: here\ntier: fast\n"
+    )
+    (folder / "projects/speech.yaml").write_text(
+        "name: speech\nowner: me\nstore: disk\npolicy: plain\nfinding_owner: me\n"
+        f"promotion: {setting}\n"
+    )
+    (folder / "policies/plain.yaml").write_text(
+        f"name: plain\nroles: {{hot: {{keep: newest, count: {count}}}}}\n"
+    )
+    return folder
+
+
+def test_apply_does_not_go_round_a_required_promotion(world: World, tmp_path: Path) -> None:
+    def applied(count: int, setting: str = "required") -> list[tuple[str, str]]:
+        folder = _configuration(tmp_path / "config", count, setting)
+        changes = applying.apply(world.catalog, folder, actor="operator:ann")
+        return [(one.name, one.how) for one in changes if one.what == "policy"]
+
+    def holds() -> str:
+        with world.catalog.transaction() as tx:
+            return projects.current_policy(tx, "speech").name
+
+    assert applied(4) == [("speech/plain", "added")]  # the first takes force at once
+    assert applied(3) == [("speech/plain@v2", "recorded")]
+    assert applied(3) == []
+    # Lifting the rule counts from the next change on.
+    assert applied(2, "on-apply") == [("speech/plain@v3", "recorded")]
+    assert holds() == "plain@v1"
+    assert applied(1, "on-apply") == [("speech/plain", "changed")]
+    assert holds() == "plain@v4"
+    policy_diff.run(world.catalog, "speech", "plain@v4", "plain@v1", actor="operator:ann")
+    promotion.promote(
+        world.catalog, "speech", "plain@v1", because="back", actor="operator:ann", kind="rollback"
+    )
+    assert applied(1, "on-apply") == []  # the file is as it was: the rollback stands
+    assert holds() == "plain@v1"
