@@ -185,6 +185,26 @@ def test_after_a_failed_restore_an_older_one_is_established_that_restores(
     assert latest.checkpoint.id == CheckpointId.of(stage, 1, 1)
 
 
+@pytest.mark.parametrize("contract", [None, "elsewhere"])
+def test_what_cannot_be_tried_at_the_gates_level_is_not_established(
+    world: World, contracts: Contracts, contract: str | None
+) -> None:
+    """Every byte of it is as committed: that is less than the gate asks for."""
+    world.promote({"gate": {"level": "restore", "receipt_max_age": "7d"}})
+    commit_restorable(world, 1)
+    if contract is None:
+        world.commit(2, {"state.json": b"{}"}, receipt=None)
+    else:
+        commit_restorable(world, 2, contract=contract)
+    bad = commit_restorable(world, 3, "corrupt")
+
+    told = restore(world, bad)
+
+    assert (told["established"], told["blocked"]) == (None, True)
+    with pytest.raises(errors.RestoreBlocked):
+        read.latest(world.catalog, world.stage_name())
+
+
 def test_a_restore_that_proves_nothing_is_not_stepped_over(
     world: World, contracts: Contracts
 ) -> None:

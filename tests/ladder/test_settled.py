@@ -151,10 +151,18 @@ def test_a_file_that_is_swapped_after_the_download_is_not_what_restores(
     assert validate.run(world.catalog, world.stores, copy.copy_id)["verdict"] == "fail"
 
 
+RESTORED = {"gate": {"level": "restore", "receipt_max_age": "7d"}}
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [RESTORED, {"overrides": [{"workloads": "g*", **RESTORED}]}],
+    ids=["of the policy", "of an override"],
+)
 def test_an_operator_may_unblock_below_the_gate_and_the_record_says_so(
-    world: World, contracts: Contracts
+    world: World, contracts: Contracts, rules: Mapping[str, Any]
 ) -> None:
-    world.promote({"gate": {"level": "restore", "receipt_max_age": "7d"}})
+    world.promote(rules)
     older = world.commit(1)  # names no contract: nobody can restore it in a drill
     commit_restorable(world, 2, "crash")
     bad = commit_restorable(world, 3, "corrupt")

@@ -9,10 +9,11 @@ from lastgood.catalog import checkpoints, receipts, stages
 from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.receipts import Receipt
+from lastgood.catalog.stages import Stage
 from lastgood.errors import Conflict, NotFound
 from lastgood.flows import control_keys, quarantine
 from lastgood.flows.establish import establish
-from lastgood.flows.policies import policy_of
+from lastgood.flows.policies import rules_of
 from lastgood.rules.names import CheckpointId
 from lastgood.rules.retention_rules import Level
 from lastgood.stores.open import Stores
@@ -34,15 +35,15 @@ def unblock(
         if checkpoint is None:
             raise NotFound(what="checkpoint", name=str(name))
         receipt = _passing_receipt(tx, checkpoint)
-        said = because + _weaker_than_the_gate(tx, name.project, receipt)
+        said = because + _weaker_than_the_gate(tx, stage, receipt)
         establish(tx, stage, checkpoint, receipt=receipt.receipt, because=said, actor=actor)
     quarantine.publish(catalog, stores, name.project, [stage.stage_id])
     return checkpoint
 
 
-def _weaker_than_the_gate(tx: Transaction, project: str, receipt: Receipt) -> str:
+def _weaker_than_the_gate(tx: Transaction, stage: Stage, receipt: Receipt) -> str:
     """An operator may know better than the gate; the record says that it was so."""
-    gate = policy_of(tx, project).gate.level
+    gate = rules_of(tx, stage.project, stage.stage_id).gate.level
     if Level(receipt.level) in gate.at_least:
         return ""
     return f" (it passed level {receipt.level}; the gate asks for {gate})"

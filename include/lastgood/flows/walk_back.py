@@ -30,21 +30,23 @@ def walk_back(
     just_now: JustNow,
 ) -> Checkpoint | None:
     """Establish the newest checkpoint that passes now, from the pointer backwards, at each level
-    up to the gate's that can be tried on it.
+    up to the gate's.
 
-    None, and the stage stays blocked, if none does or if one proves nothing: an older one must not
-    stand in for a newer one of which nothing bad is known.
+    None, and the stage stays blocked, if none does, or if one proves nothing or cannot be tried at
+    the gate's level: an older one must not stand in for a newer one of which nothing bad is known,
+    and only an operator may be content with less than the gate asks for.
     """
     with catalog.transaction() as tx:
         found = validations.restorable(tx, project, stage_id)
+        gate = rules_of(tx, project, stage_id).gate.level
     for copy_id in found:
         try:
             receipt = _climb(catalog, stores, ladder, project, copy_id, actor, just_now)
         except (errors.CopyState, errors.RestoreBlocked):
             continue  # it went to quarantine meanwhile
-        if receipt.verdict == "pass":
+        if receipt.verdict == "pass" and receipt.level in gate.at_least:
             return _establish(catalog, project, receipt, actor)
-        if receipt.verdict == "inconclusive":
+        if receipt.verdict != "fail":
             return None
     return None
 

@@ -14,7 +14,7 @@ import pickletools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, Self, cast
 
 from lastgood.validators.formats.base import Broken, shown_numbers
 
@@ -77,7 +77,7 @@ class Inert:
 
     global_name = ""
 
-    def __new__(cls, *arguments: Any, **named: Any) -> Inert:
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
         made = super().__new__(cls)
         made.arguments = arguments
         made.state = None
@@ -114,7 +114,7 @@ class _FromType(Inert):
     """A tensor of a subclass, or with attributes of its own: the call that rebuilds it is given in
     parts, function and arguments apart. It is made here, so that it is a tensor like any other."""
 
-    def __new__(cls, *arguments: Any, **named: Any) -> Inert:
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
         match arguments:
             case (type() as rebuild, kind, tuple() as parts, *rest) if issubclass(rebuild, Inert):
                 arguments = (rebuild(*parts), kind, *rest)
