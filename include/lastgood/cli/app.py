@@ -14,11 +14,14 @@ from lastgood.cli import (
     auditing,
     capacity,
     drilling,
+    following,
     inventorying,
     keeping,
     looking,
     policies,
+    promoting,
     rebuilding,
+    reporting,
     retiring,
     setup,
     store_profiles,
@@ -77,10 +80,16 @@ for command in _COMMANDS:
 app.add_typer(auditing.audit, name="audit")
 app.add_typer(drilling.drill, name="drill")
 app.add_typer(keeping.quarantine, name="quarantine")
-app.add_typer(keeping.finding, name="finding")
-app.add_typer(working.reports, name="reports")
+app.add_typer(following.findings, name="findings")
+app.add_typer(reporting.reports, name="reports")
 app.add_typer(inventorying.inventory, name="inventory")
 app.add_typer(inventorying.accounting, name="accounting")
+policies.policy.command("record")(promoting.record)
+policies.policy.command("diff")(promoting.diff)
+policies.policy.command("promote")(promoting.promote)
+policies.policy.command("rollback")(promoting.rollback)
+policies.policy.command("approve")(promoting.approve)
+policies.policy.command("promotions")(promoting.list_promotions)
 app.add_typer(policies.policy, name="policy")
 app.add_typer(retiring.retire, name="retire")
 stores.store.command("probe")(store_profiles.probe)

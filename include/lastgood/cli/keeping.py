@@ -1,4 +1,4 @@
-"""Commands that keep: holds, release, quarantine, unblock, findings."""
+"""Commands that keep: holds, release, quarantine, unblock."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from uuid import UUID
 
 import typer
 
-from lastgood.catalog import findings, history, projects
 from lastgood.catalog import holds as catalog_holds
+from lastgood.catalog import projects
 from lastgood.catalog.holds import NewHold, Selector
 from lastgood.cli.looking import Checkpoint
-from lastgood.cli.opening import actor, operator, require_known, services
+from lastgood.cli.opening import actor, operator, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
 from lastgood.errors import InvalidInput, NotFound
 from lastgood.flows.services import Services
@@ -36,7 +36,6 @@ Until = Annotated[
 ]
 
 quarantine = typer.Typer(no_args_is_help=True, help="What lies in quarantine, and taking it back.")
-finding = typer.Typer(no_args_is_help=True, help="Findings: list, explain, assign.")
 
 
 def hold(
@@ -248,72 +247,3 @@ def unblock(checkpoint: Checkpoint, because: Because, json: Json = False) -> Non
         print_json({"established": str(established.id)})
     else:
         say(f"{established.id} is established; restores are answered again.")
-
-
-@finding.command("list")
-def list_findings(
-    project: Project = None,
-    closed: Annotated[bool, typer.Option("--closed", help="Also closed ones.")] = False,
-    json: Json = False,
-) -> None:
-    """Findings by deadline."""
-    from lastgood.flows.inventory_owners import SHARED
-    from lastgood.flows.report import finding_json
-
-    with services() as opened, opened.catalog.transaction() as tx:
-        require_known(tx, project)
-        now = history.now(tx)
-        wanted = None if project is None else [project, SHARED]
-        found = findings.current(tx, projects=wanted, closed=closed)
-    if json:
-        print_json({"findings": [finding_json(one, now) for one in found]})
-        return
-    rows = [
-        [
-            one.finding_id,
-            one.cause,
-            f"{one.store}:{one.key_range}",
-            human_bytes(one.size_bytes),
-            one.owner,
-            instant(one.deadline),
-            "overdue" if one.is_overdue(now) else one.state,
-        ]
-        for one in found
-    ]
-    headers = ["finding", "cause", "where", ">size", "owner", "deadline", "state"]
-    print_table(headers, rows, "None: nothing is unexplained.")
-
-
-@finding.command("explain")
-def explain_finding(
-    finding_id: Annotated[UUID, typer.Argument(metavar="FINDING")],
-    reason: Annotated[str, typer.Option(help="What accounts for its bytes.", callback=not_empty)],
-    json: Json = False,
-) -> None:
-    """Account for a finding; it opens again if its bytes become more."""
-    with services() as opened, opened.catalog.transaction() as tx:
-        at = history.now(tx)
-        found = findings.explain(tx, finding_id, reason=reason, actor=actor(), at=at)
-    if json:
-        print_json({"finding": found})
-    else:
-        say(f"Finding {finding_id} is explained.")
-
-
-@finding.command("assign")
-def assign_finding(
-    finding_id: Annotated[UUID, typer.Argument(metavar="FINDING")],
-    owner: Annotated[str, typer.Option()],
-    deadline: Annotated[str, typer.Option(metavar="INSTANT", help="As 2026-03-01T12:00:00Z.")],
-    json: Json = False,
-) -> None:
-    """Give a finding another owner and deadline."""
-    until = _instant(deadline, "--deadline")
-    assert until is not None
-    with services() as opened, opened.catalog.transaction() as tx:
-        at = history.now(tx)
-        found = findings.assign(tx, finding_id, owner=owner, deadline=until, actor=actor(), at=at)
-    if json:
-        print_json({"finding": found})
-    else:
-        say(f"Finding {finding_id} is {owner}'s until {instant(until)}.")

@@ -1,7 +1,8 @@
-"""Commands that work: verify, mark, sweep, cleanup, reconcile, reports."""
+"""Commands that work: verify, mark, sweep, cleanup, reconcile."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,21 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from lastgood.catalog import copies, history, projects
-from lastgood.catalog import reports as catalog_reports
 from lastgood.cli.exits import answer_no
 from lastgood.cli.keeping import _instant
-from lastgood.cli.opening import actor, report_folder, require_known, services
-from lastgood.cli.output import Json, Project, Steps, print_json, print_table, say, steps
+from lastgood.cli.opening import actor, report_folder, services
+from lastgood.cli.output import Json, Steps, print_json, print_table, say, steps
 from lastgood.errors import InvalidInput
 from lastgood.flows.services import Services
-from lastgood.reports.words import human_bytes, instant
-from lastgood.rules.byte_equation import Line
+from lastgood.reports.words import human_bytes
 from lastgood.rules.names import CheckpointId, StageId
 from lastgood.rules.retention_rules import Level
 
 ProjectName = Annotated[str, typer.Argument(metavar="PROJECT")]
-
-reports = typer.Typer(invoke_without_command=True, help="Reports: list (the default), show, write.")
 
 
 def verify(
@@ -220,88 +217,22 @@ def reconcile(
         print_json(told)
     else:
         for one in told["reports"]:
-            word = "passed" if one["passed"] else f"failed: {', '.join(one['failed'])}"
-            say(f"report {one['report_id']} of {one['store']} {word}")
+            say(f"report {one['report_id']} of {one['store']} {_word(one)}")
             say(f"  {one['html']}")
     if not told["passed"]:
         answer_no()
 
 
+def _word(report: Mapping[str, Any]) -> str:
+    if report["passed"]:
+        return "passed"
+    first = report["first_failed"]
+    return f"failed, first {first['name']} of {first['owner']}: {', '.join(report['failed'])}"
+
+
 def _now(opened: Services) -> datetime:
     with opened.catalog.transaction() as tx:
         return history.now(tx).astimezone(UTC)
-
-
-@reports.callback()
-def list_reports(context: typer.Context, project: Project = None, json: Json = False) -> None:
-    """Reports, the newest first."""
-    if context.invoked_subcommand is not None:
-        return
-    with services() as opened, opened.catalog.transaction() as tx:
-        require_known(tx, project)
-        found = catalog_reports.summaries(tx, project=project)
-    if json:
-        print_json({"reports": found})
-        return
-    rows = [
-        [
-            one.report_id,
-            one.project,
-            one.store,
-            instant(one.window_end),
-            "passed" if one.passed else "failed",
-            human_bytes(one.unexplained_bytes),
-        ]
-        for one in found
-    ]
-    headers = [">report", "project", "store", "window's end", "checks", ">unexplained"]
-    print_table(headers, rows, "No report yet: run `lastgood reconcile`.")
-
-
-@reports.command("show")
-def show_report(
-    report: Annotated[int, typer.Argument(metavar="REPORT")], json: Json = False
-) -> None:
-    """One report: counts, byte equation, failed checks, findings."""
-    with services() as opened, opened.catalog.transaction() as tx:
-        document = catalog_reports.get(tx, report).document
-    if json:
-        print_json(document)
-        return
-    equation = document["equation"]
-    say(f"report {report}: {document['project']} in {document['store']['name']}")
-    counts = [
-        [state, document["counts"][state], human_bytes(document["bytes"][state])]
-        for state in catalog_reports.STATES
-    ]
-    print_table(["state", ">number", ">size"], counts, "")
-    lines = [[line, f"{equation['lines'][line]:,}"] for line in Line if line in equation["lines"]]
-    lines.append(["backend's own total", f"{equation['backend_bytes']:,}"])
-    print_table(["line", ">bytes"], lines, "")
-    say("the equation closes" if equation["closes"] else "the equation does not close")
-    for check in document["checks"]:
-        if not check["passed"]:
-            say(f"failed ({check['severity']}): {check['says']}: {check['observed']}")
-    for one in document["findings"]:
-        say(f"finding: {one['cause']} {one['key_range']}, {human_bytes(one['bytes'])}")
-
-
-@reports.command("write")
-def write_report(
-    report: Annotated[int, typer.Argument(metavar="REPORT")],
-    folder: Annotated[Path | None, typer.Option(help="Where the files go.")] = None,
-    json: Json = False,
-) -> None:
-    """Write a report's JSON, HTML and CSV files again."""
-    from lastgood.flows.report_files import write_files
-
-    with services() as opened, opened.catalog.transaction() as tx:
-        document = catalog_reports.get(tx, report).document
-    paths = write_files(document, folder or report_folder())
-    if json:
-        print_json({kind: str(path) for kind, path in paths.items()})
-    else:
-        say(str(paths["html"]))
 
 
 def _print_summary(told: Any, as_document: bool) -> None:
