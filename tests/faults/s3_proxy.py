@@ -54,12 +54,14 @@ class Rule:
 
 
 class S3Proxy:
-    """`requests` are those that came, as "METHOD path?query"; `faults` counts what was done."""
+    """`requests` are those that came, as "METHOD path?query"; `faults` counts what was done,
+    `read_bytes` what was read of objects."""
 
     def __init__(self, upstream: str) -> None:
         self.upstream = urlsplit(upstream).netloc
         self.requests: list[str] = []
         self.faults = 0
+        self.read_bytes = 0
         self._rules: list[Rule] = []
         self._seen: list[int] = []
         self._lock = threading.Lock()
@@ -148,6 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             headers["Content-Length"] = answer.getheader("Content-Length") or "0"
         connection.close()
+        if self.command == "GET" and "?" not in self.path and answer.status in (200, 206):
+            proxy.read_bytes += len(content)
         return answer.status, headers, content
 
     def _send(

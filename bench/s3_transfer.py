@@ -1,0 +1,314 @@
+"""How fast the runner's client sends a checkpoint to S3 and fetches it, against rclone and boto3,
+on one real S3 server in one run; and how much a commit reads.
+
+    python bench/s3_transfer.py                 1 GiB in 8 shards; some minutes, 4 GiB of memory
+    python bench/s3_transfer.py --bytes 64MiB        a quick look
+
+The server is a Ceph gateway on loopback that keeps everything in memory; a coordinator process
+grants presigned URLs. All send with the same number of connections (`--at-once`), each in a process
+of its own; every time is the best of `--rounds`, taken in turns. The last line is JSON.
+
+    upload      bytes per second until the server has every part, SHA-256 of each object included
+                / `rclone copy` (at least 0.9), / boto3's transfer manager (at least 1.0)
+    download    into a folder, every SHA-256 compared, / the same two (0.9 and 1.0)
+    single      the same of one file instead of shards
+    read        bytes that a commit reads per committed byte: where the store attests the SHA-256 of
+                parts (`attested`), and where it does not (`counted`)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from client import read_size, serving, verifying, write_files
+from s3 import ceph_in, plain_client, rclone
+
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.migrate import migrate
+from lastgood.catalog.tokens import create_project_key
+from lastgood.flows.apply import apply
+from lastgood.runner import Workload, upload
+from lastgood.stack.postgres import EmbeddedPostgres
+from tests.ceph.attesting import AttestingServer
+from tests.ceph.cluster import Ceph
+from tests.ceph.fixtures import environment_of
+from tests.faults.s3_proxy import S3Proxy
+
+PART_BYTES = 64 << 20  # what everybody sends at once
+CONFIGURATION = {
+    "policies/bench.yaml": "name: bench\nroles:\n  hot: {keep: newest, count: 99}\n"
+    "gate: {level: checksum}\n",
+    "stores/bench.yaml": "name: bench\nkind: s3\nbucket: {way}\nfailure_domain: here\ntier: fast\n",
+    "projects/bench.yaml": "name: bench\nowner: bench\nstore: bench\npolicy: bench\n"
+    "finding_owner: bench\nfinding_deadline: 1d\n",
+}
+
+
+# What runs in a process of its own: `python bench/s3_transfer.py --client NAME FOLDER`
+
+
+def save(files: Path, at_once: int) -> dict[str, float]:
+    with _workload() as workload, workload.acquire() as run:
+        sizes = {file.name: file.stat().st_size for file in files.iterdir()}
+        began = time.perf_counter()
+        ticket = run.begin_save(sizes, step=1)
+        records = upload(ticket, files, workers=at_once)
+        sent = time.perf_counter()
+        run.commit(ticket, records)
+        return {"seconds": sent - began, "commit_seconds": time.perf_counter() - sent}
+
+
+def fetch(files: Path, at_once: int) -> dict[str, float]:
+    with _folder(files) as folder, _workload() as workload:
+        began = time.perf_counter()
+        workload.download("latest", folder / "restored", workers=at_once)
+        return {"seconds": time.perf_counter() - began}
+
+
+def boto3_up(files: Path, at_once: int) -> dict[str, float]:
+    with _manager(at_once) as manager:
+        began = time.perf_counter()
+        sending = [manager.upload(str(file), "others", file.name) for file in files.iterdir()]
+        for one in sending:
+            one.result()
+        return {"seconds": time.perf_counter() - began}
+
+
+def boto3_down(files: Path, at_once: int) -> dict[str, float]:
+    with _folder(files) as folder, _manager(at_once) as manager:
+        began = time.perf_counter()
+        arriving = [
+            manager.download("others", file.name, str(folder / file.name))
+            for file in files.iterdir()
+        ]
+        for one in arriving:
+            one.result()
+        return {"seconds": time.perf_counter() - began}
+
+
+def rclone_up(files: Path, at_once: int) -> dict[str, float]:
+    began = time.perf_counter()
+    rclone(_ceph(), "copy", *_as_many(at_once), "--ignore-times", str(files), "ceph:others")
+    return {"seconds": time.perf_counter() - began}
+
+
+def rclone_down(files: Path, at_once: int) -> dict[str, float]:
+    with _folder(files) as folder:
+        began = time.perf_counter()
+        rclone(_ceph(), "copy", *_as_many(at_once), "ceph:others", str(folder))
+        return {"seconds": time.perf_counter() - began}
+
+
+CLIENTS: dict[str, Callable[[Path, int], dict[str, float]]] = {
+    "upload.ours": save,
+    "upload.rclone": rclone_up,
+    "upload.boto3": boto3_up,
+    "download.ours": fetch,
+    "download.rclone": rclone_down,
+    "download.boto3": boto3_down,
+}
+
+
+def run_client(name: str, files: Path, at_once: int) -> None:
+    measured = CLIENTS[name](files, at_once)
+    who = resource.RUSAGE_CHILDREN if "rclone" in name else resource.RUSAGE_SELF
+    print(json.dumps(measured | {"peak_bytes": resource.getrusage(who).ru_maxrss << 10}))
+
+
+def _workload() -> Workload:
+    return Workload(os.environ["BENCH_URL"], os.environ["BENCH_KEY"], workload="w", stage="s")
+
+
+def _ceph() -> Ceph:
+    return Ceph(**json.loads(os.environ["BENCH_CEPH"]))
+
+
+@contextmanager
+def _manager(at_once: int) -> Iterator[Any]:
+    from boto3.s3.transfer import TransferConfig, create_transfer_manager
+
+    parts = TransferConfig(
+        multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=at_once
+    )
+    with create_transfer_manager(plain_client(_ceph()), parts) as manager:
+        yield manager
+
+
+def _as_many(at_once: int) -> list[str]:
+    """As many connections in all, whatever the number of files."""
+    parts = ["--s3-upload-concurrency", os.environ["BENCH_PARTS"]]
+    streams = ["--multi-thread-streams", os.environ["BENCH_PARTS"]]
+    size = f"{PART_BYTES >> 20}Mi"
+    files = ["--transfers", str(max(1, at_once // int(os.environ["BENCH_PARTS"])))]
+    return [*files, *parts, *streams, "--s3-chunk-size", size, "--s3-upload-cutoff", size]
+
+
+@contextmanager
+def _folder(files: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=files.parent) as folder:
+        yield Path(folder)
+
+
+# The service
+
+
+@contextmanager
+def service(ceph: Ceph, folder: Path, way: str, endpoint: str) -> Iterator[dict[str, str]]:
+    """A coordinator whose store is a bucket behind the endpoint; the environment of its clients."""
+    plain_client(ceph).create_bucket(Bucket=way)
+    with (
+        EmbeddedPostgres.start(folder / f"postgres-{way}", durable=True) as server,
+        environment_of(ceph, endpoint),
+    ):
+        server.create_role("bench_owner")
+        server.create_role("bench_app")
+        server.create_database("bench", owner="bench_owner")
+        migrate(server.dsn("bench", "bench_owner"), app_role="bench_app")
+        dsn = server.dsn("bench", "bench_app")
+        with Catalog(dsn) as catalog:
+            apply(catalog, write_configuration(folder / f"config-{way}", way), actor="operator:b")
+            with catalog.transaction() as tx:
+                key = create_project_key(tx, "bench", "bench")
+            # Small commits are read in the coordinator, large ones by whoever comes for them.
+            reading = verifying(catalog) if way == "plain" else nullcontext()
+            with serving(dsn) as url, reading:
+                yield {"BENCH_URL": url, "BENCH_KEY": key}
+
+
+def write_configuration(folder: Path, way: str) -> Path:
+    for path, text in CONFIGURATION.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text if "policies" in path else text.format(way=way))
+    return folder
+
+
+# The run
+
+
+def ask_client(
+    name: str, files: Path, at_once: int, environment: Mapping[str, str]
+) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--client", name, str(files), "--at-once", str(at_once)],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
+
+
+def transfers(
+    ceph: Ceph, service_of: Mapping[str, str], files: Path, at_once: int, rounds: int
+) -> dict[str, float]:
+    """The best time of each, its peak of memory, and how long our commit took."""
+    shards = len(list(files.iterdir()))
+    environment = {
+        **service_of,
+        "BENCH_CEPH": json.dumps(vars(ceph)),
+        "BENCH_PARTS": str(at_once if shards == 1 else 1),
+    }
+    client = plain_client(ceph)
+    client.create_bucket(Bucket="others")
+    found: dict[str, float] = {}
+    for _ in range(rounds):
+        for name in CLIENTS:
+            for value, amount in ask_client(name, files, at_once, environment).items():
+                best = max if value == "peak_bytes" else min
+                key = f"{name}.{value}"
+                found[key] = best(found.get(key, amount), amount)
+            print(f"  {name}: {found[f'{name}.seconds']:.3f} s", flush=True)
+    for one in client.list_objects_v2(Bucket="others").get("Contents", ()):
+        client.delete_object(Bucket="others", Key=one["Key"])
+    return found
+
+
+def bytes_read(ceph: Ceph, folder: Path, files: Path, at_once: int) -> dict[str, float]:
+    """Bytes that the server gave out for a commit, per byte committed."""
+    size_bytes = sum(file.stat().st_size for file in files.iterdir())
+    found = {}
+    servers: dict[str, AbstractContextManager[AttestingServer | S3Proxy]]
+    servers = {
+        "attested": AttestingServer(ceph.endpoint).running(),
+        "counted": S3Proxy(ceph.endpoint).running(),
+    }
+    for way, running in servers.items():
+        with running as server, service(ceph, folder, way, server.endpoint) as service_of:
+            before = server.read_bytes
+            ask_client("upload.ours", files, at_once, service_of)
+            found[way] = (server.read_bytes - before) / size_bytes
+    return found
+
+
+def judge(found: Mapping[str, Any]) -> dict[str, tuple[float, float | None]]:
+    """How many times as fast we are, and how many we ought to be."""
+    verdicts: dict[str, tuple[float, float | None]] = {}
+    for kind in ("shards", "single"):
+        for what in ("upload", "download"):
+            for other, target in (("rclone", 0.9), ("boto3", 1.0)):
+                times = found[kind]
+                ratio = times[f"{what}.{other}.seconds"] / times[f"{what}.ours.seconds"]
+                verdicts[f"{kind}: {what} / {other}"] = (ratio, target)
+    for name, amount in found["read"].items():
+        verdicts[f"bytes read per committed byte, {name}"] = (amount, None)
+    return verdicts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bytes", type=read_size, default=1 << 30, help="as in 64MiB")
+    parser.add_argument("--shards", type=int, default=8)
+    parser.add_argument("--at-once", type=int, default=4, help="connections of each client")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--folder", type=Path, help="where to work; by default a temporary folder")
+    parser.add_argument("--client", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:
+        run_client(options.client[0], Path(options.client[1]), options.at_once)
+        return
+    folder = Path(tempfile.mkdtemp(prefix=f"lastgood-bench-{uuid4().hex[:4]}", dir=options.folder))
+    try:
+        found = measure(folder, options)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    verdicts = judge(found)
+    for name, (value, target) in verdicts.items():
+        said = "" if target is None else " meets" if value >= target else " MISSES"
+        print(f"{name}: {value:.4g}{said and f'{said} its target, {target}'}")
+    figures = {name: round(value, 4) for name, (value, _) in verdicts.items()}
+    print(json.dumps({"bytes": options.bytes, "at_once": options.at_once} | figures | found))
+
+
+def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    many = write_files(folder / "shards", options.bytes, options.shards)
+    one = write_files(folder / "single", options.bytes, 1)
+    found: dict[str, Any] = {}
+    with ceph_in(folder) as ceph:
+        with service(ceph, folder, "plain", ceph.endpoint) as service_of:
+            for name, files in (("shards", many), ("single", one)):
+                print(name, flush=True)
+                found[name] = transfers(ceph, service_of, files, options.at_once, options.rounds)
+        few = write_files(folder / "few", min(options.bytes, 64 << 20), 4)
+        found["read"] = bytes_read(ceph, folder, few, options.at_once)
+    return found
+
+
+if __name__ == "__main__":
+    main()
