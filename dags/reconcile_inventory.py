@@ -2,9 +2,10 @@
 
 Runs daily for the day that has passed. Every store is listed, in shards of its key space, into an
 inventory that is kept; a shard that fails makes its inventory unusable, and what hangs on it fails.
-Quality checks that fail make the run fail, after the report is written. It deletes nothing but old
-inventories. A backfilled run makes the reports of its day again from the inventories that are kept
-of it, or says that none is; it lists, deletes and aborts nothing.
+Quality checks that fail make the run fail, after the report is written. Whoever has an overdue
+finding is told. It deletes nothing but old inventories. A backfilled run makes the reports of its
+day again from the inventories that are kept of it, or says that none is; it lists, deletes and
+aborts nothing, and tells nobody.
 """
 
 from __future__ import annotations
@@ -72,10 +73,22 @@ def reconcile_inventory() -> None:
 
         scheduled_inventories.fail_if_checks_failed(report)
 
+    # A call, not a callback: what a callback raises is only logged, and nobody would be told.
+    @task(trigger_rule="all_done", retries=2, retry_delay=timedelta(seconds=30))
+    def tell_owners() -> None:
+        from lastgood.notifiers import OverdueFindings
+
+        context = get_current_context()
+        if context["dag_run"].run_type != "backfill":
+            OverdueFindings()(context)
+
     begun = begin()
     listed = list_shard.expand_kwargs(shards(begun))
     completed = complete.partial(listed=listed).expand(begun=begun)
-    check.expand(report=reconcile.partial(completed=completed).expand(project=projects()))
+    written = reconcile.partial(completed=completed).expand(project=projects())
+    check.expand(report=written)
+    # beside the checks, not behind them: the last tasks decide whether the run failed
+    written >> tell_owners()
 
 
 reconcile_inventory()

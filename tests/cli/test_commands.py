@@ -216,15 +216,29 @@ def test_reconcile_exits_with_1_after_writing_the_report_of_a_failed_check(
     told = lastgood("reconcile", "vision")
     (finding,) = [
         one
-        for one in lastgood("finding", "list", "--json").document["findings"]
+        for one in lastgood("findings", "list", "--json").document["findings"]
         if one["cause"] == "untracked"
     ]
-    explained = lastgood("finding", "explain", finding["finding"], "--reason", "a probe")
+    explained = lastgood("findings", "explain", finding["finding"], "--reason", "a probe")
+    refused = lastgood("findings", "close", finding["finding"])
+    (tmp_path / "store" / "stray").unlink()
+    closed = lastgood("findings", "close", finding["finding"])
+    again = lastgood("reconcile", "vision")
+    (after, before) = [
+        one["report_id"] for one in lastgood("reports", "--json").document["reports"]
+    ]
+    shown = lastgood("reports", "show", str(before))
 
     assert told.code == 1
     assert "nothing-committed-absent" in told.out
     assert explained.code == 0
-    assert "explained" in lastgood("finding", "list").out
+    assert (refused.code, closed.code, again.code) == (3, 0, 1)
+    assert "stray" in refused.err
+    assert "closed" in lastgood("findings", "show", finding["finding"]).out
+    assert shown.out.splitlines()[1].startswith("failed first: nothing-committed-absent, which ")
+    assert "finding closed: untracked" in lastgood("reports", "diff", str(before), str(after)).out
+    assert lastgood("reports", "show", str(before), "--csv").out.startswith("project,store,")
+    assert lastgood("reports", "schema").document["title"] == "A report of lastgood"
 
 
 def test_a_project_key_is_shown_once_and_revoked(world: World, lastgood: CommandLine) -> None:
@@ -265,7 +279,7 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["reports", "show", "77"], 4, "not-found"),
     (["hold", "--reason", "x"], 2, "invalid-input"),
     (["mark", "vision", "--at", "yesterday"], 2, "invalid-input"),
-    (["finding", "explain", str(uuid4()), "--reason", "x"], 4, "not-found"),
+    (["findings", "explain", str(uuid4()), "--reason", "x"], 4, "not-found"),
     (["clock", "accept", "9", "--because", "x"], 4, "not-found"),
     (["apply", "/no/such/folder"], 2, "invalid-input"),
     (["stages", "-p", "nope"], 4, "not-found"),
@@ -274,7 +288,7 @@ ERRORS: list[tuple[list[str], int, str]] = [
     (["uploads", "-p", "nope"], 4, "not-found"),
     (["marks", "-p", "nope"], 4, "not-found"),
     (["reports", "-p", "nope"], 4, "not-found"),
-    (["finding", "list", "-p", "nope"], 4, "not-found"),
+    (["findings", "list", "-p", "nope"], 4, "not-found"),
 ]
 
 

@@ -215,6 +215,13 @@ def test_reports_and_findings_are_read_and_findings_changed(
         api.post(f"{path}/assign", json={"owner": "bob", "deadline": "2031-01-01T00:00:00Z"})
     )
     explained = _ok(api.post(f"{path}/explain", json={"reason": "a probe"}))
+    refused = api.post(f"{path}/close")
+    (tmp_path / "store" / "stray").unlink()
+    closed = _ok(api.post(f"{path}/close"))
+    followed = _ok(api.get(path))
+    lines = api.get(f"/v1/reports/{summary['report_id']}.csv")
+    number = _reconciled(world, tmp_path / "reports")["report_id"]
+    changed = _ok(api.get(f"/v1/reports/{summary['report_id']}/diff/{number}"))
 
     assert summary["passed"] == result["passed"]
     assert document["equation"]["closes"]
@@ -223,6 +230,16 @@ def test_reports_and_findings_are_read_and_findings_changed(
     assert (finding["bytes"], finding["project"]) == (5, "-")
     assert (assigned["finding"]["owner"], assigned["finding"]["deadline"][:4]) == ("bob", "2031")
     assert explained["finding"]["state"] == "explained"
+    assert (refused.status_code, refused.json()["type"]) == (409, "finding-stands")
+    assert refused.json()["bytes"] == 5
+    assert "stray" in refused.json()["detail"]
+    assert closed["finding"]["state"] == "closed"
+    kinds = [one["kind"] for one in followed["events"]]
+    assert kinds == ["opened", "assigned", "explained", "seen", "closed"]
+    assert lines.text.splitlines()[0].startswith("project,store,report,")
+    assert [one["how"] for one in changed["findings"]] == ["closed"]
+    assert next(iter(document)) == "format_version"
+    assert _ok(api.get("/v1/reports/schema"))["title"] == "A report of lastgood"
     assert api.post(f"/v1/findings/{uuid4()}/explain", json={"reason": "x"}).status_code == 404
 
 

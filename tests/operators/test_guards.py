@@ -38,10 +38,14 @@ def _routes() -> list[tuple[str, str]]:
         "report": "1",
         "mark": "1",
         "retirement": str(uuid4()),
+        "promotion_id": "1",
+        "difference": "1",
         "drill": str(uuid4()),
         "tombstone": str(uuid4()),
         "entry": "1",
         "store": "local",
+        "before": "1",
+        "after": "2",
     }
     return [
         (method, route.path.format(**values))

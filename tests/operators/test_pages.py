@@ -119,8 +119,18 @@ def test_a_finding_is_explained_and_assigned_by_form(
         "/pages/findings/explain", data={"finding": finding, "reason": "a probe"}
     )
     page = browser.get("/pages/findings").text
+    refused = browser.post("/pages/findings/close", data={"finding": finding})
+    history = browser.get(f"/pages/findings/{finding}/history").text
 
     assert (assigned.status_code, explained.status_code) == (303, 303)
+    assert refused.status_code == 409
+    assert "stray" in refused.text
+    assert re.findall(r'<th scope="row">(\w+)</th>', history) == [
+        "opened",
+        "assigned",
+        "explained",
+        "seen",
+    ]
     assert "bob" in page
     assert "a probe" in page
 

@@ -76,7 +76,8 @@ def test_each_check_is_in_a_named_suite_with_its_owner_and_the_first_that_fails_
     )
     assert quality.first_failed(one for one in results if one.passed) is None
     warning = quality.first_failed(one for one in results if one.suite == "growth")
-    assert warning is not None and warning.severity == quality.WARNING
+    assert warning is not None
+    assert warning.severity == quality.WARNING
 
 
 def test_a_project_without_findings_passes() -> None:

@@ -25,6 +25,7 @@ class ReportSummary:
     passed: bool
     unexplained_bytes: int
     failed_checks: int
+    first_failed: str | None
     recorded_at: datetime
 
 
@@ -44,7 +45,8 @@ _SUMMARY = """
     SELECT report_id, project, store, window_start, window_end, passed, recorded_at,
            coalesce((document #>> '{equation,lines,unexplained}')::bigint, 0) AS unexplained_bytes,
            (SELECT count(*) FROM jsonb_array_elements(document -> 'checks') AS c
-             WHERE NOT (c ->> 'passed')::boolean) AS failed_checks
+             WHERE NOT (c ->> 'passed')::boolean) AS failed_checks,
+           document #>> '{verdict,first_failed,name}' AS first_failed
       FROM reports
 """
 
@@ -84,6 +86,18 @@ def get(tx: Transaction, report_id: int) -> Report:
         raise NotFound(what="report", name=str(report_id))
     row["document"] = {"report": report_id, **row["document"]}
     return Report(**row)
+
+
+def before(tx: Transaction, report: Report) -> int | None:
+    """The id of the report before one, of the same project and store; None for the first."""
+    row = tx.execute(
+        """
+        SELECT report_id FROM reports
+         WHERE project = %s AND store = %s AND report_id < %s ORDER BY report_id DESC LIMIT 1
+        """,
+        (report.project, report.store, report.report_id),
+    ).fetchone()
+    return None if row is None else int(row["report_id"])
 
 
 def summaries(

@@ -13,10 +13,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lastgood.catalog import incomplete_uploads, lifecycle_checks, measurements, projects, recovery
+from lastgood.catalog import (
+    finding_alerts,
+    incomplete_uploads,
+    lifecycle_checks,
+    measurements,
+    projects,
+    recovery,
+)
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.coordinator.auth import guard
 from lastgood.coordinator.operator_auth import reading
@@ -141,6 +148,14 @@ def _attention(tx: Transaction) -> Iterator[Metric]:
     for (project, store, overdue), number in sorted(measurements.open_findings(tx).items()):
         found.add_metric([project, store, str(overdue).lower()], number)
     yield found
+    told = CounterMetricFamily(
+        "lastgood_finding_alerts",
+        "Overdue findings that their owners were told of",
+        labels=["project", "notifier"],
+    )
+    for (project, notifier), number in sorted(finding_alerts.numbers(tx).items()):
+        told.add_metric([project, notifier], number)
+    yield told
     blocked = _gauge("blocked_stages", "Stages that may not be restored", ["project"])
     for project, number in sorted(measurements.blocked_stages(tx).items()):
         blocked.add_metric([project], number)

@@ -189,7 +189,7 @@ def _report(
 ) -> dict[str, Any]:
     with catalog.transaction() as tx:
         if follows:
-            _carry_on(tx, project, taken, actor)
+            carry_on(tx, project, taken, actor)
     pressure.observe(catalog, project, cause=f"a listing of {taken.store}", actor=actor)
     with catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
         numbers = report_numbers.gather(tx, project, taken.store, window)
@@ -225,8 +225,10 @@ def _report(
     }
 
 
-def _carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> None:
-    """The store's counters are locked first: two reconciliations of a store take turns here, and
+def carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> None:
+    """Follow the findings of a project, and those of no project, with what an inventory shows.
+
+    The store's counters are locked first: two reconciliations of a store take turns here, and
     one whose listing is the older neither reopens nor closes what the other found."""
     configured = projects.get(tx, project)
     locks.store_capacity(tx, taken.store)

@@ -12,6 +12,7 @@ from fastapi.responses import RedirectResponse
 
 from lastgood.catalog import findings, history
 from lastgood.coordinator.operator_context import Changer
+from lastgood.coordinator.operator_findings import close_now
 from lastgood.coordinator.operator_holds import new_hold
 from lastgood.coordinator.pages.rendering import PageRoute, back
 from lastgood.coordinator.services import services_of
@@ -134,6 +135,15 @@ def assign_finding(
         at = history.now(tx)
         findings.assign(tx, finding, owner=owner, deadline=until, actor=operator.actor, at=at)
     return back(request, "findings", "assigned")
+
+
+@router.post("/findings/close")
+def close_finding(
+    request: Request, operator: Changer, finding: Annotated[UUID, Form()]
+) -> RedirectResponse:
+    """Close a finding, if a listing of now does not show it any more."""
+    close_now(services_of(request), finding, operator.actor)
+    return back(request, f"findings/{finding}/history", "closed")
 
 
 def _end_of(day: str) -> datetime:

@@ -30,8 +30,10 @@ DONE = {
     "released": "The hold was released.",
     "taken-back": "The checkpoint is present again.",
     "retirement-approved": "The retirement is approved; its grace runs.",
+    "promotion-approved": "The promotion is approved.",
     "retirement-undone": "The retirement is taken back.",
     "explained": "The finding is explained.",
+    "closed": "The finding is closed: its bytes are gone.",
     "assigned": "The finding has its new owner and deadline.",
 }
 

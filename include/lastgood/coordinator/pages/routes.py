@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -25,7 +26,7 @@ from lastgood.coordinator.operator_context import (
     stage_named,
 )
 from lastgood.coordinator.operator_quarantine import in_quarantine
-from lastgood.coordinator.pages import changes, proof
+from lastgood.coordinator.pages import changes, policies, proof
 from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
@@ -35,6 +36,7 @@ from lastgood.flows.overview import overview
 from lastgood.flows.report import finding_json
 from lastgood.flows.roles import of_stage
 from lastgood.flows.upload_overview import upload_overview
+from lastgood.reports.diff import compare
 from lastgood.reports.html import style
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -70,12 +72,21 @@ def reports_page(request: Request, operator: Reader, project: ProjectFilter = No
     return page(request, operator, "reports.html", reports=found, project=project)
 
 
+@router.get("/reports/{before}/diff/{after}")
+def diff_page(request: Request, operator: Reader, before: int, after: int) -> HTMLResponse:
+    """What changed between two reports."""
+    with services_of(request).catalog.transaction() as tx:
+        found = compare(reports.get(tx, before).document, reports.get(tx, after).document)
+    return page(request, operator, "report_diff.html", diff=found)
+
+
 @router.get("/reports/{report}")
 def report_page(request: Request, operator: Reader, report: int) -> HTMLResponse:
     """One report, as its file shows it."""
     with services_of(request).catalog.transaction() as tx:
         found = reports.get(tx, report)
-    return page(request, operator, "report_page.html", report=found.document)
+        before = reports.before(tx, found)
+    return page(request, operator, "report_page.html", report=found.document, before=before)
 
 
 @router.get("/checkpoints")
@@ -191,6 +202,18 @@ def capacity_page(
     return page(request, operator, "capacity.html", rooms=found, changes=changes)
 
 
+@router.get("/findings/{finding}/history")
+def finding_page(request: Request, operator: Reader, finding: UUID) -> HTMLResponse:
+    """One finding with all that happened to it."""
+    with services_of(request).catalog.transaction() as tx:
+        now = history.now(tx)
+        found = findings.get(tx, finding)
+        happened = findings.events(tx, finding)
+    return page(
+        request, operator, "finding.html", finding=finding_json(found, now), events=happened
+    )
+
+
 @router.get("/findings")
 def findings_page(request: Request, operator: Reader, closed: bool = False) -> HTMLResponse:
     """What is unexplained, by deadline."""
@@ -202,4 +225,5 @@ def findings_page(request: Request, operator: Reader, closed: bool = False) -> H
 
 
 router.include_router(changes.router)
+router.include_router(policies.router)
 router.include_router(proof.router)

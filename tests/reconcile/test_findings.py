@@ -1,0 +1,97 @@
+"""Findings are opened once, have an owner by rule, are followed, and are closed by what an
+inventory shows alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from psycopg.types.json import Jsonb
+
+from lastgood.catalog import findings, history
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.findings import Finding
+from lastgood.errors import Conflict
+from lastgood.flows import finding_close
+from lastgood.flows.finding_close import FindingStands
+from lastgood.flows.services import stores_of
+from tests.reconcile.prepared import Prepared
+from tests.reconcile.test_reconcile import _run as reconciled
+
+STRAY = "checkpoints/vision/old/weights.bin"
+
+
+def _one(catalog: Catalog, key_range: str = "checkpoints/vision") -> Finding:
+    with catalog.transaction() as tx:
+        (found,) = [
+            one
+            for one in findings.current(tx, projects=["vision"], closed=True)
+            if one.key_range.startswith(key_range)
+        ]
+    return found
+
+
+def _happened(catalog: Catalog, finding: Finding) -> list[str]:
+    with catalog.transaction() as tx:
+        return [one.kind for one in findings.events(tx, finding.finding_id)]
+
+
+def _close(catalog: Catalog, finding: Finding) -> Finding:
+    return finding_close.close(
+        catalog, stores_of(catalog), finding.finding_id, actor="operator:ann"
+    )
+
+
+def test_nobodys_word_closes_a_finding_and_bytes_that_come_back_open_it_again(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.owner.execute(
+        "UPDATE projects SET config = config || %s WHERE project = 'vision'",
+        (
+            Jsonb(
+                {
+                    "finding_owners": [
+                        {"owner": "storage", "cause": "accounting-gap", "prefix": ""},
+                        {"owner": "archivist", "cause": None, "prefix": "checkpoints/vision"},
+                    ]
+                }
+            ),
+        ),
+    )
+    prepared.commit({"model.bin": b"m" * 40})
+    prepared.put(STRAY, b"w" * 123)
+    reconciled(catalog, tmp_path)
+    opened = _one(catalog)
+    assert (opened.owner, opened.state) == ("archivist", "open")
+
+    with pytest.raises(FindingStands) as refused:
+        _close(catalog, opened)
+    assert STRAY in str(refused.value)
+    assert refused.value.facts["bytes"] == 123
+    with catalog.transaction() as tx:
+        at = history.now(tx)
+        findings.explain(tx, opened.finding_id, reason="ours", actor="operator:ann", at=at)
+    with pytest.raises(FindingStands):  # explained is not gone
+        _close(catalog, opened)
+    assert _one(catalog).state == "explained"
+
+    (prepared.root / STRAY).unlink()
+    closed = _close(catalog, opened)
+    assert (closed.state, closed.size_bytes) == ("closed", 0)
+    with pytest.raises(Conflict, match="closed already"):
+        _close(catalog, opened)
+
+    prepared.put(STRAY, b"w" * 50)
+    reconciled(catalog, tmp_path)
+    again = _one(catalog)
+    assert again.finding_id == opened.finding_id
+    assert (again.state, again.size_bytes, again.owner) == ("open", 50, "archivist")
+    assert again.deadline > opened.deadline
+    assert _happened(catalog, again) == [
+        "opened",
+        "seen",
+        "explained",
+        "seen",
+        "closed",
+        "opened",
+    ]
