@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import textwrap
 import threading
@@ -266,6 +267,49 @@ def test_shared_memory_is_its_own_and_of_its_size(tmp_path: Path) -> None:
     assert outcome.last_lines[1].startswith("refused")
     assert outcome.memory_peak_bytes > 0
     assert not Path("/dev/shm/part").exists()
+
+
+@pytest.mark.parametrize("without", [(), ("landlock",), ("new root",), ("namespaces",)])
+def test_no_memory_is_left_behind_that_belongs_to_no_process(
+    tmp_path: Path, without: Sequence[str]
+) -> None:
+    code = """
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        print(libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600), libc.semget(0, 1, 0o1600))
+    """
+    outcome = run(tmp_path, code, without=without)
+
+    confined(outcome, "segments", "none")
+    assert outcome.last_lines == ["-1 -1 -1"]
+
+
+def test_files_that_are_in_no_count_do_not_fill_the_disk(tmp_path: Path) -> None:
+    """Unlinked, closed, and only mapped: nobody can tell how large they are."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=64m", "none", str(disk)]
+    if subprocess.run(["mount", *options], check=False, capture_output=True).returncode != 0:
+        pytest.skip("a small disk cannot be mounted here")
+    code = """
+        import ctypes, os, time
+        libc = ctypes.CDLL(None)
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        for number in range(100):
+            file = os.open("f", os.O_RDWR | os.O_CREAT)
+            os.write(file, bytes(1 << 20))
+            libc.mmap(None, 4096, 1, 1, file, 0)
+            os.unlink("f")
+            os.close(file)
+            time.sleep(0.02)
+    """
+    try:
+        outcome = run(disk, code)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+    assert outcome.ended == "disk"
+    assert outcome.last_lines == []
 
 
 @pytest.mark.parametrize("name", ["d", "d" * 100])

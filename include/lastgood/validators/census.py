@@ -82,6 +82,12 @@ def _unlinked(process: int) -> Iterator[tuple[tuple[int, int], int]]:
                 yield (file.st_dev, file.st_ino), file.st_blocks * _BLOCK_BYTES
 
 
+def free_bytes(folder: str) -> int:
+    """What is left on the disk of a folder, for those who are not root."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
+
+
 def used_bytes(folder: str) -> int:
     """What the files below a folder take on the disk, counted to a limit, links not followed."""
     total = files = 0

@@ -54,6 +54,7 @@ class Confinement:
     files: str = "open"  # "landlock", "read-only mounts" or "open"
     sockets: str = "open"  # those with names in files: "own" (no other is in sight), "none", "open"
     attributes: str = "open"  # modes and times outside: "read-only mounts", "refused", "open"
+    segments: str = "open"  # System V's memory and queues: "none", "open"
     shared_memory: bool = False  # an own, small one
     users: bool = False  # an own namespace
     as_root: bool = False  # who started it is root
@@ -91,6 +92,7 @@ def enter_namespaces(
     if "filter" not in without and refusals.known():
         told.sockets = "none" if told.sockets == "open" else told.sockets
         told.attributes = "refused" if told.attributes == "open" else told.attributes
+        told.segments = "none"
     return told
 
 
@@ -208,7 +210,7 @@ def confine_files(told: Confinement, folder: str, reads: Iterable[str]) -> None:
     """Submit this process to Landlock where the kernel has it: it writes below `folder` alone, and
     reads that, the system, this interpreter and `reads`."""
     kernel.gain_no_privileges()
-    if told.sockets == "none" or told.attributes == "refused":
+    if told.segments == "none":
         refusals.refuse_calls(
             sockets=told.sockets == "none", attributes=told.attributes == "refused"
         )

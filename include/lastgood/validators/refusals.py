@@ -3,7 +3,9 @@ in the kernel (seccomp), for the platforms whose numbers are known here.
 
 A filter sees numbers, not paths. So every Unix socket is refused, because one with a name in the
 file system may be anybody's; a change of a mode or of times is answered as if it had been made,
-because the owner of a file outside could make it; io_uring is refused, because it is a way round.
+because the owner of a file outside could make it; io_uring is refused, because it is a way round;
+System V's shared memory, queues and semaphores are refused, because they are no process' memory,
+and stay when all processes are gone.
 """
 
 from __future__ import annotations
@@ -29,15 +31,22 @@ class _Platform:
     socket: int
     pretended: tuple[int, ...]  # chmod and utime in all their forms
     unsupported: tuple[int, ...]  # extended attributes
+    segments: tuple[int, ...]  # shmget, shmat, semget, msgget, msgsnd
 
 
 _IO_URING = (425, 426, 427)
 _SINCE_ALL_ARE_ONE = ((452,), (463, 466, 469))  # fchmodat2; setxattrat, removexattrat, file_setattr
 _PLATFORMS = {
     "x86_64": _Platform(
-        0xC000_003E, 41, (90, 91, 132, 235, 261, 268, 280), (188, 189, 190, 197, 198, 199)
+        0xC000_003E,
+        41,
+        (90, 91, 132, 235, 261, 268, 280),
+        (188, 189, 190, 197, 198, 199),
+        (29, 30, 64, 68, 69),
     ),
-    "aarch64": _Platform(0xC000_00B7, 198, (52, 53, 88), (5, 6, 7, 14, 15, 16)),
+    "aarch64": _Platform(
+        0xC000_00B7, 198, (52, 53, 88), (5, 6, 7, 14, 15, 16), (194, 196, 190, 186, 189)
+    ),
 }
 
 
@@ -59,7 +68,7 @@ def refuse_calls(*, sockets: bool, attributes: bool) -> None:
 
 def _program(platform: _Platform, *, sockets: bool, attributes: bool) -> list[bytes]:
     pretended, unsupported = _SINCE_ALL_ARE_ONE
-    answers = [(number, errno.ENOSYS) for number in _IO_URING]
+    answers = [(number, errno.ENOSYS) for number in (*_IO_URING, *platform.segments)]
     if attributes:
         answers += [(number, 0) for number in (*platform.pretended, *pretended)]
         answers += [(number, errno.ENOTSUP) for number in (*platform.unsupported, *unsupported)]

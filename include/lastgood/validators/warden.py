@@ -35,6 +35,7 @@ _TAIL_BYTES = 64 << 10
 _LINES, _LINE_CHARACTERS = 40, 500
 _OPEN_FILES = 1024
 _LEAST_FREE_SHARE = 0.03  # of the machine's memory, whoever took it
+_LEAST_FREE_BYTES = 256 << 20  # of the disk: what has no name, and is only mapped, is not counted
 _DATA_SLACK_BYTES = (
     256 << 20
 )  # above the limit, so that the look names it before an allocation fails
@@ -119,7 +120,7 @@ class Ward:
         if walk:
             used = census.used_bytes(self.request["folder"]) + now.unlinked_bytes
             peaks.disk_bytes = max(peaks.disk_bytes, used)
-            if used - self.request["disk_before"] > limits["disk_bytes"]:
+            if used - self.request["disk_before"] > limits["disk_bytes"] or self._disk_is_scarce():
                 return "disk"
         if now.tasks > limits["tasks"]:
             return "processes"
@@ -128,6 +129,11 @@ class Ward:
         if now.cpu_seconds > limits["cpu_seconds"]:
             return "cpu"
         return "time" if time.monotonic() - self.started > limits["seconds"] else None
+
+    def _disk_is_scarce(self) -> bool:
+        """Whoever took it. A disk that was nearly full before may be used by half."""
+        least: int = min(_LEAST_FREE_BYTES, self.request["free_before"] // 2)
+        return census.free_bytes(self.request["folder"]) < least
 
     def last_lines(self) -> list[str]:
         text = b"".join(self.tail)[-_TAIL_BYTES:].decode(errors="replace")
@@ -190,6 +196,7 @@ def start(request: dict[str, Any]) -> Ward:
     with suppress(OSError):
         kernel.adopt_orphans()
     request["disk_before"] = census.used_bytes(request["folder"])
+    request["free_before"] = census.free_bytes(request["folder"])
     told = enter_namespaces(
         request["folder"], [*request["reads"], *request["names"]], request["without"]
     )
