@@ -38,10 +38,10 @@ from obstore.store import S3Store as ObstoreS3
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from lastgood.stack.ceph import Ceph, missing_programs, stop
 from lastgood.stores.base import Outcome, Prefix
 from lastgood.stores.begun import several
 from lastgood.stores.s3 import S3Store
-from tests.ceph.cluster import Ceph, missing_programs, stop
 from tests.ceph.fixtures import client_of
 
 WRITERS = 24

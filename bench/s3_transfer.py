@@ -43,9 +43,9 @@ from lastgood.catalog.migrate import migrate
 from lastgood.catalog.tokens import create_project_key
 from lastgood.flows.apply import apply
 from lastgood.runner import Workload, upload
+from lastgood.stack.ceph import Ceph
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.ceph.attesting import AttestingServer
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import environment_of
 from tests.faults.s3_proxy import S3Proxy
 

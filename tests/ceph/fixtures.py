@@ -14,9 +14,9 @@ from typing import IO, TYPE_CHECKING, Protocol
 import boto3
 import pytest
 
+from lastgood.stack.ceph import DESCRIPTION, Ceph, missing_programs, stop
 from lastgood.stores.s3_client import CONFIG, prepared
 from tests.ceph.attesting import AttestingServer
-from tests.ceph.cluster import DESCRIPTION, Ceph, missing_programs, stop
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.ceph.cluster import Ceph
+from lastgood.stack.ceph import Ceph
 from tests.ceph.fixtures import client_of
 
 if TYPE_CHECKING:

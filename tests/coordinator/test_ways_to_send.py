@@ -15,10 +15,10 @@ import pytest
 from lastgood.catalog.db import Catalog
 from lastgood.flows import commit, overview, verify
 from lastgood.flows.services import Services
+from lastgood.stack.ceph import Ceph
 from lastgood.stores import parts
 from lastgood.stores.postgres_database import create_tables
 from tests.ceph.attesting import AttestingServer
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE
 from tests.coordinator.api import Api, Writer, bearer, ok, refused, sha256

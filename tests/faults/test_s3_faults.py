@@ -12,6 +12,7 @@ import pytest
 from botocore.config import Config
 
 from lastgood.errors import LastgoodError
+from lastgood.stack.ceph import Ceph
 from lastgood.stores.base import (
     AccessRefused,
     Key,
@@ -31,7 +32,6 @@ from lastgood.stores.s3_errors import (
     StoreThrottled,
     WrongRegion,
 )
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import MakeBucket
 from tests.faults.s3_proxy import REQUEST_ID, Answer, Rule, S3Proxy
 

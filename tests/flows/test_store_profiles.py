@@ -18,10 +18,10 @@ from lastgood.flows.apply import apply
 from lastgood.flows.services import stores_of
 from lastgood.flows.store_profile import StoreUnfit
 from lastgood.rules.store_profile import Ability
+from lastgood.stack.ceph import Ceph
 from lastgood.stores.base import Key
 from lastgood.stores.s3 import S3Store
 from tests.ceph.attesting import AttestingServer
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import MakeBucket, environment_of
 
 if TYPE_CHECKING:

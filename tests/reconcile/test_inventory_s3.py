@@ -15,10 +15,10 @@ from lastgood.flows.inventory_owners import SHARED
 from lastgood.flows.quarantine import follow
 from lastgood.rules import layout
 from lastgood.rules.byte_equation import Line
+from lastgood.stack.ceph import Ceph
 from lastgood.stores.base import Key
 from lastgood.stores.file import FileStore
 from lastgood.stores.s3 import S3Store
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import MakeBucket
 from tests.factories import send_parts
 from tests.retention.world import PROJECT, World, opened

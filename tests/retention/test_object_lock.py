@@ -13,9 +13,9 @@ import pytest
 from lastgood.catalog import tombstones
 from lastgood.catalog.copies import Copy
 from lastgood.rules import layout
+from lastgood.stack.ceph import Ceph
 from lastgood.stores.base import Prefix, StoredObject
 from lastgood.stores.s3 import S3Store
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import client_of
 from tests.retention.world import PROJECT, World, opened
 
@@ -101,9 +101,7 @@ def test_a_retained_version_keeps_its_copy(world: World, store: S3Store, mode: A
     retained, free = deletable(world)
     where = version_of(store, retained, "a.bin")
     until = datetime.now(UTC) + timedelta(days=1)
-    store.client.put_object_retention(
-        **where, Retention={"Mode": mode, "RetainUntilDate": until}
-    )
+    store.client.put_object_retention(**where, Retention={"Mode": mode, "RetainUntilDate": until})
     world.sweep()
     assert (world.state(retained), world.state(free)) == ("deleting", "deleted")
     (reason,) = refused(world, retained).values()

@@ -18,9 +18,9 @@ from lastgood.catalog.db import Catalog
 from lastgood.catalog.tokens import create_project_key
 from lastgood.flows.apply import apply
 from lastgood.runner import Retry, Workload
+from lastgood.stack.ceph import Ceph
 from lastgood.stack.ports import LOOPBACK, free_port
 from lastgood.stack.postgres import EmbeddedPostgres
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE, OWNER_ROLE
 from tests.faults.s3_proxy import S3Proxy

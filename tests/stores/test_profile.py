@@ -14,6 +14,8 @@ import pytest
 
 from lastgood.rules.digests import composite_of
 from lastgood.rules.store_profile import Ability, Answer, FoundProfile, attests, choices, refusals
+from lastgood.stack.ceph import Ceph
+from lastgood.stack.ceph_settings import KMS_KEY
 from lastgood.stores import parts, profile
 from lastgood.stores.base import EVERYTHING, Key, PartInvalid, StoreError
 from lastgood.stores.file import FileStore
@@ -23,9 +25,7 @@ from lastgood.stores.s3 import S3Store
 from lastgood.stores.s3_client import CONFIG, prepared
 from lastgood.stores.s3_encryption import Encryption
 from tests.ceph.attesting import AttestingServer
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import MakeBucket, client_of
-from tests.ceph.settings import KMS_KEY
 from tests.factories import send_parts
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from lastgood.rules.layout import CONTROL_PREFIX
+from lastgood.stack.ceph import Ceph
 from lastgood.stores.base import EVERYTHING, Key, Prefix, StoreError
 from lastgood.stores.begun import begun_uploads
 from lastgood.stores.s3 import S3Store
-from tests.ceph.cluster import Ceph
 from tests.ceph.fixtures import MakeBucket
 from tests.retention.world import World
 from tests.uploads.conftest import PREFIX

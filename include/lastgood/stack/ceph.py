@@ -1,4 +1,5 @@
-"""One Ceph node with its S3 gateway: started in about two seconds, stopped by process id."""
+"""One Ceph node with its S3 gateway, all in memory: started in about two seconds, stopped by process
+id. For tests, and for the demo on S3."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
+from lastgood.stack.ceph_settings import configuration
 from lastgood.stack.ports import LOOPBACK, free_port
-from tests.ceph.settings import configuration
 
 PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
 STARTS = 3  # a free port may be taken before a daemon binds it
