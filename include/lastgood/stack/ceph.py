@@ -1,5 +1,5 @@
-"""One Ceph node with its S3 gateway, all in memory: started in about two seconds, stopped by process
-id. For tests, and for the demo on S3."""
+"""One Ceph node with its S3 gateway, all in memory: started in about two seconds, stopped by its
+process ids. For tests, and for the demo on S3."""
 
 from __future__ import annotations
 
