@@ -21,6 +21,7 @@ from airflow.sdk import (
     get_current_context,
     task,
 )
+from airflow.sdk.exceptions import AirflowFailException
 
 from lastgood.wakeup import OutboxTrigger
 
@@ -58,9 +59,16 @@ def sweep_quarantine() -> None:
 
     @task(pool="lastgood_deleting", retries=2, retry_delay=timedelta(seconds=15))
     def sweep(project: str) -> dict[str, Any]:
+        from lastgood.errors import MarkNotSweepable
         from lastgood.flows import scheduled
 
-        return dict(scheduled.sweep_project(project, handed_mark()))
+        handed = handed_mark()
+        try:
+            return dict(scheduled.sweep_project(project, handed))
+        except MarkNotSweepable as error:
+            if handed is None:
+                raise
+            raise AirflowFailException(str(error)) from error  # it never becomes the newest again
 
     sweep.expand(project=projects())
 
