@@ -114,6 +114,19 @@ def test_newest_pass_of_the_gate_is_renewed_before_it_is_too_old() -> None:
     assert due(fresh, policy(restore="weekly"), VERSIONS, NOON) == []
 
 
+def test_where_the_gate_asks_for_a_format_the_bytes_are_compared_anew_with_it() -> None:
+    document = policy(checksum="every", format="every").to_json()
+    asking = Policy.parse(
+        {**document, "gate": {"level": "format", "receipt_max_age": "8d"}}, where="test"
+    )
+    receipts = {CHECKSUM: seen(PASS, 6 * DAY), FORMAT: seen(PASS, 6 * DAY)}
+    found = due(copies(receipts, receipts), asking, VERSIONS, NOON)
+    assert sorted(told(found)) == [
+        (2, "checksum", Why.GATE_RECEIPT_AGES),
+        (2, "format", Why.GATE_RECEIPT_AGES),
+    ]
+
+
 def test_first_the_never_tried_newest_first_then_the_oldest_receipt() -> None:
     stage = copies(
         {CHECKSUM: seen(PASS, 31 * DAY)},

@@ -19,6 +19,11 @@ from lastgood.rules.policy_sections import Cadence
 from lastgood.rules.retention_rules import Level, Position, ReceiptVerdict
 
 LEAD = Fraction(3, 4)  # a receipt is renewed at this part of its greatest age
+_RENEWED = {
+    Level.CHECKSUM: (Level.CHECKSUM,),
+    Level.FORMAT: (Level.CHECKSUM, Level.FORMAT),  # a format does not see every changed byte
+    Level.RESTORE: (Level.RESTORE,),  # of what it has downloaded, and every byte compared
+}
 
 
 class Why(StrEnum):
@@ -164,7 +169,8 @@ def _why(
     if seen.verdict is ReceiptVerdict.INCONCLUSIVE:
         return None if seen.settled else Why.INCONCLUSIVE
     age = at - seen.finished_at
-    if is_newest_pass and level is policy.gate.level and age >= _lead(policy.gate.receipt_max_age):
+    for_the_gate = is_newest_pass and level in _RENEWED[policy.gate.level]
+    if for_the_gate and age >= _lead(policy.gate.receipt_max_age):
         return Why.GATE_RECEIPT_AGES
     if level is Level.CHECKSUM and age >= reread:
         return Why.REREAD
