@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 
 from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.dependencies import LACKING, SOUND
 from lastgood.catalog.stages import Stage
 from lastgood.errors import NotFound
 from lastgood.rules.manifest import Manifest
@@ -109,16 +110,14 @@ def count(tx: Transaction, stage: Stage) -> int:
 
 
 def readable_copy(tx: Transaction, checkpoint: Checkpoint) -> ReadableCopy | None:
-    """A present copy, also in its store, whose newest conclusive receipt is no failure; or None."""
+    """A present copy, also in its store, whose newest conclusive receipt is no failure, where all
+    that the checkpoint depends on has one, too; or None."""
     row = tx.execute(
-        """
-        SELECT c.copy_id, c.store, c.prefix FROM copies c
-         WHERE c.checkpoint_id = %s AND c.state = 'present'
+        f"""
+        SELECT c.copy_id, c.store, c.prefix FROM copies c JOIN checkpoints k USING (checkpoint_id)
+         WHERE c.checkpoint_id = %s AND {SOUND} AND NOT EXISTS ({LACKING})
            AND c.carried_out >= (SELECT max(t.number) FROM copy_transitions t
                                   WHERE t.copy_id = c.copy_id)
-           AND coalesce((SELECT r.verdict FROM receipts r
-                          WHERE r.copy_id = c.copy_id AND r.verdict <> 'inconclusive'
-                          ORDER BY r.number DESC LIMIT 1), 'pass') <> 'fail'
          ORDER BY c.copy_id LIMIT 1
         """,
         (checkpoint.checkpoint_id,),
@@ -126,14 +125,31 @@ def readable_copy(tx: Transaction, checkpoint: Checkpoint) -> ReadableCopy | Non
     return ReadableCopy(**row) if row else None
 
 
+def lacking(tx: Transaction, checkpoint: Checkpoint) -> Checkpoint | None:
+    """The first of what a checkpoint depends on, however far, of which no copy is sound."""
+    row = tx.execute(
+        _SELECT
+        + f""" WHERE k.checkpoint_id IN (
+                 SELECT b.checkpoint_id FROM checkpoints k
+                  CROSS JOIN LATERAL ({LACKING}) b WHERE k.checkpoint_id = %s)
+               ORDER BY k.checkpoint_id LIMIT 1""",
+        (checkpoint.checkpoint_id,),
+    ).fetchone()
+    return Checkpoint(**row) if row else None
+
+
 def copy_states(tx: Transaction, checkpoint: Checkpoint) -> dict[str, str]:
-    """The state of each copy by store; `damaged` is a present one that failed validation."""
+    """The state of each copy by store; `damaged` is a present one that failed validation, `coming
+    back` one that was taken out of quarantine and that its store has not shown yet."""
     rows = tx.execute(
         """
         SELECT c.store, CASE WHEN c.state = 'present' AND (
                   SELECT r.verdict = 'fail' FROM receipts r
                    WHERE r.copy_id = c.copy_id AND r.verdict <> 'inconclusive'
-                   ORDER BY r.number DESC LIMIT 1) THEN 'damaged' ELSE c.state END AS state
+                   ORDER BY r.number DESC LIMIT 1) THEN 'damaged'
+                  WHEN c.state = 'present' AND c.carried_out < (
+                  SELECT max(t.number) FROM copy_transitions t WHERE t.copy_id = c.copy_id)
+                  THEN 'coming back' ELSE c.state END AS state
           FROM copies c WHERE c.checkpoint_id = %s ORDER BY c.store
         """,
         (checkpoint.checkpoint_id,),
@@ -164,11 +180,12 @@ def stages_of_manifests(
 
 
 def present_manifests(tx: Transaction, project: str, digests: Collection[str]) -> set[str]:
-    """Those of these manifests that have a present copy."""
+    """Those of these manifests that have a present copy which was not found damaged, and so has all
+    that they depend on: what may be built on."""
     rows = tx.execute(
-        """
+        f"""
         SELECT DISTINCT k.manifest FROM checkpoints k JOIN copies c USING (checkpoint_id)
-         WHERE k.project = %s AND k.manifest = ANY(%s) AND c.state = 'present'
+         WHERE k.project = %s AND k.manifest = ANY(%s) AND {SOUND} AND NOT EXISTS ({LACKING})
         """,
         (project, sorted(digests)),
     )

@@ -8,7 +8,7 @@ always reads the same history. One query answers for a project, stage by stage, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -19,7 +19,7 @@ from typing import Protocol, cast
 
 from psycopg.rows import namedtuple_row
 
-from lastgood.catalog import capacity_states, retirements
+from lastgood.catalog import capacity_states, dependencies, retirements
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.retirements import Retirement
 from lastgood.rules.decision import StageFacts
@@ -217,8 +217,9 @@ def of_project(tx: Transaction, project: str, as_of: datetime) -> Iterator[Stage
     with `rows_of`, the transaction does nothing else meanwhile."""
     retired = retirements.in_effect(tx, project, as_of)
     pressed = capacity_states.pressed_since(tx, project, as_of)
+    damaged = dependencies.on_damage(tx, project, as_of)
     for stage_id, rows in groupby(rows_of(tx, project, as_of), key=attrgetter("stage_id")):
-        yield _read_stage(project, rows).retired(retired.get(stage_id)).pressed(pressed)
+        yield _read_stage(project, rows, damaged).retired(retired.get(stage_id)).pressed(pressed)
 
 
 def of_stage(tx: Transaction, project: str, stage_id: int, as_of: datetime) -> StageHistory | None:
@@ -230,11 +231,13 @@ def of_stage(tx: Transaction, project: str, stage_id: int, as_of: datetime) -> S
         return None
     retired = retirements.in_effect(tx, project, as_of, stage_id)
     pressed = capacity_states.pressed_since(tx, project, as_of)
-    return _read_stage(project, rows).retired(retired.get(stage_id)).pressed(pressed)
+    damaged = dependencies.on_damage(tx, project, as_of, stage_id)
+    return _read_stage(project, rows, damaged).retired(retired.get(stage_id)).pressed(pressed)
 
 
-def _read_stage(project: str, rows: Iterable[Row]) -> StageHistory:
-    reading = _Reading()
+def _read_stage(project: str, rows: Iterable[Row], damaged: Collection[str]) -> StageHistory:
+    """`damaged` are the manifests that depend on something that is not sound."""
+    reading = _Reading(damaged)
     for row in rows:
         reading.add(row)
     reading.end()
@@ -258,7 +261,8 @@ def _read_stage(project: str, rows: Iterable[Row]) -> StageHistory:
 class _Reading:
     """One stage in the making."""
 
-    def __init__(self) -> None:
+    def __init__(self, damaged: Collection[str]) -> None:
+        self._damaged = damaged
         self.history: list[Candidate] = []
         self.holds: dict[Position, list[str]] = {}
         self.readers: dict[Position, list[str]] = {}
@@ -281,7 +285,7 @@ class _Reading:
         copies = self._checkpoint
         self._checkpoint = []
         row = copies[0] if len(copies) == 1 else min(copies, key=_usefulness)
-        candidate = _candidate(row)
+        candidate = _candidate(row, row.manifest not in self._damaged)
         position = candidate.position
         self.history.append(candidate)
         self.checkpoint_ids[position] = row.checkpoint_id
@@ -312,7 +316,7 @@ def _copy(row: Row) -> tuple[int, int]:
     return row.copy_id, row.total_bytes + row.control_bytes
 
 
-def _candidate(row: Row) -> Candidate:
+def _candidate(row: Row, whole: bool) -> Candidate:
     return Candidate(
         row.generation,
         row.sequence,
@@ -325,6 +329,7 @@ def _candidate(row: Row) -> Candidate:
         bool(row.failed),
         row.to_state == "present",
         row.to_state == "quarantined",
+        whole,
     )
 
 

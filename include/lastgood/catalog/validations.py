@@ -10,6 +10,7 @@ from lastgood import errors
 from lastgood.catalog import history
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.dependencies import LACKING, SOUND
 from lastgood.rules.cadence import CopySeen, Seen
 from lastgood.rules.retention_rules import Level, ReceiptVerdict
 
@@ -138,19 +139,16 @@ def is_finished(tx: Transaction, copy: Copy) -> bool:
 
 
 def restorable(tx: Transaction, project: str, stage_id: int) -> list[int]:
-    """The present copies of a stage whose newest word is no failure, from the latest pointer
-    back to the oldest checkpoint."""
+    """The present copies of a stage whose newest word is no failure, nor that of anything that they
+    depend on, from the latest pointer back to the oldest checkpoint."""
     rows = tx.execute(
-        """
+        f"""
         SELECT c.copy_id
           FROM copies c
           JOIN checkpoints k USING (checkpoint_id)
           LEFT JOIN latest_pointers p ON p.stage_id = c.stage_id
-         WHERE c.project = %s AND c.stage_id = %s AND c.state = 'present'
+         WHERE c.project = %s AND c.stage_id = %s AND {SOUND} AND NOT EXISTS ({LACKING})
            AND (p.stage_id IS NULL OR (k.generation, k.sequence) <= (p.generation, p.sequence))
-           AND coalesce((SELECT r.verdict FROM receipts r
-                          WHERE r.copy_id = c.copy_id AND r.verdict <> 'inconclusive'
-                          ORDER BY r.number DESC LIMIT 1), 'pass') <> 'fail'
          ORDER BY k.generation DESC, k.sequence DESC, c.copy_id
         """,
         (project, stage_id),

@@ -224,7 +224,7 @@ def _obstacle(
     for index, needed in enumerate(manifest.dependencies):
         if needed not in present:
             return DEPENDENCY, BadManifest(
-                where=f"$.dependencies[{index}]", reason=f"no present copy has manifest {needed}"
+                where=f"$.dependencies[{index}]", reason=f"no sound copy has manifest {needed}"
             )
     return "", None
 

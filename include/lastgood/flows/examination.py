@@ -8,6 +8,7 @@ from lastgood.catalog import (
     blocks,
     checkpoints,
     copies,
+    dependencies,
     generations,
     history,
     locks,
@@ -56,6 +57,8 @@ def examine(
         else:
             examined = ladder.not_yet(level, "its commit has the marker still to write")
         with catalog.transaction() as tx:
+            if examined.finding.verdict == "fail":
+                locks.project_exclusive(tx, project)  # other stages may rest on these bytes
             stage = stages.locked(tx, project, copy.stage_id)
             locks.copies(tx, [copy_id])
             finding = _against_failures(tx, copy, level, examined.finding, began_after)
@@ -98,11 +101,14 @@ def _against_failures(
 
 
 def _stop(tx: Transaction, stage: Stage, copy: Copy, receipt: Receipt, actor: str) -> None:
-    """Proven corruption: the writer must not go on from here, and nobody may restore until a valid
-    checkpoint is established."""
+    """Proven corruption: the writer must not go on from here, and nobody may restore, also in other
+    stages that depend on it, until a valid checkpoint is established."""
     because = f"{copy.checkpoint} failed its {receipt.level} validation: {receipt.reason}"
     for generation in validations.descendants(tx, copy):
         generations.fence(tx, stage, generation, actor=actor, reason=because)
-    blocks.block(
-        tx, stage.project, stage.stage_id, receipt=receipt.receipt, actor=actor, because=because
-    )
+    resting = dependencies.stages_on(tx, stage.project, copy.manifest)
+    locks.stages(tx, resting)
+    for stage_id in sorted({stage.stage_id, *resting}):
+        blocks.block(
+            tx, stage.project, stage_id, receipt=receipt.receipt, actor=actor, because=because
+        )

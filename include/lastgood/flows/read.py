@@ -11,7 +11,7 @@ from lastgood.catalog.checkpoints import Checkpoint, ReadableCopy
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.readers import LeasedObject, ReaderLease
 from lastgood.catalog.stages import Stage
-from lastgood.errors import CopyGone, CopyState, NotFound, RestoreBlocked
+from lastgood.errors import Conflict, CopyGone, CopyState, NotFound, RestoreBlocked
 from lastgood.flows.policies import policy_of
 from lastgood.rules.names import CheckpointId, StageId
 
@@ -54,6 +54,9 @@ def latest_readable(tx: Transaction, stage: Stage) -> Found:
         return Found(None, None, (_nothing_at_the_pointer(tx, stage),))
     copy = checkpoints.readable_copy(tx, checkpoint)
     if copy is None:
+        needed = checkpoints.lacking(tx, checkpoint)
+        if needed is not None:
+            return Found(None, None, (f"the latest checkpoint {_depends(checkpoint, needed)}",))
         states = checkpoints.copy_states(tx, checkpoint)
         told = ", ".join(f"{state} in {store}" for store, state in states.items())
         return Found(None, None, (f"the latest checkpoint {checkpoint.id} is {told}",))
@@ -152,8 +155,16 @@ def _readable(tx: Transaction, name: CheckpointId) -> Found:
         raise NotFound(what="checkpoint", name=str(name))
     copy = checkpoints.readable_copy(tx, checkpoint)
     if copy is None:
-        _refuse_copies(checkpoint, checkpoints.copy_states(tx, checkpoint))
+        needed = checkpoints.lacking(tx, checkpoint)
+        states = checkpoints.copy_states(tx, checkpoint)
+        if needed is not None and "present" in states.values():
+            raise Conflict(reason=_depends(checkpoint, needed))
+        _refuse_copies(checkpoint, states)
     return Found(checkpoint, copy, ())
+
+
+def _depends(checkpoint: Checkpoint, needed: Checkpoint) -> str:
+    return f"{checkpoint.id} depends on {needed.id}, of which no sound copy is there"
 
 
 def _refuse_copies(checkpoint: Checkpoint, states: dict[str, str]) -> None:

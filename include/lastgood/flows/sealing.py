@@ -110,7 +110,7 @@ def _check_lineage(tx: Transaction, stage: Stage, manifest: Manifest) -> None:
     for index, needed in enumerate(manifest.dependencies):
         if needed not in present:
             raise BadManifest(
-                where=f"$.dependencies[{index}]", reason=f"no present copy has manifest {needed}"
+                where=f"$.dependencies[{index}]", reason=f"no sound copy has manifest {needed}"
             )
     origin = manifest.resumed_from
     if origin is None:

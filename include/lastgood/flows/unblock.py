@@ -50,6 +50,12 @@ def _weaker_than_the_gate(tx: Transaction, stage: Stage, receipt: Receipt) -> st
 
 
 def _passing_receipt(tx: Transaction, checkpoint: Checkpoint) -> Receipt:
+    needed = checkpoints.lacking(tx, checkpoint)
+    if needed is not None:
+        raise Conflict(
+            reason=f"{checkpoint.id} depends on {needed.id}, of which no sound copy is there;"
+            " establish another checkpoint"
+        )
     copy = checkpoints.readable_copy(tx, checkpoint)
     last = None if copy is None else receipts.latest_verdict(tx, checkpoint.project, copy.copy_id)
     if last is None or last.verdict != "pass":

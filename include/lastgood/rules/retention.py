@@ -213,6 +213,8 @@ class _Deciding:
         position = candidate.position
         if self._facts.retired:
             return Leaving(None, "the stage has reached the end of its life")
+        if not candidate.whole:
+            return Leaving(None, "what it depends on failed: it takes no slot of a role")
         if not candidate.sound:
             return Leaving(None, "a receipt failed: it takes no slot of a role")
         if position in self._aged:

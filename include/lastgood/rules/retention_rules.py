@@ -57,11 +57,12 @@ class Candidate:
 
     `receipts` has the latest verdict of each level that was ever tried; `failed` says that the
     latest receipt of all failed. `present` and `quarantined` are the copy's state; neither: its
-    deletion has begun or is done.
+    deletion has begun or is done. It is `whole` unless something that it depends on is not sound.
 
-    It `exists` while its bytes are there and nothing has begun to delete them. It is `sound` if no
-    level's latest verdict is a failure: a later pass of another level heals nothing. It `qualifies`
-    for a slot of a role if both are so, also from quarantine: then it must not be deleted.
+    It `exists` while its bytes are there and nothing has begun to delete them. It is `sound` if it
+    is whole and no level's latest verdict is a failure: a later pass of another level heals
+    nothing. It `qualifies` for a slot of a role if both are so, also from quarantine: then it must
+    not be deleted.
     """
 
     generation: int
@@ -75,6 +76,7 @@ class Candidate:
     failed: bool = False
     present: bool = True
     quarantined: bool = False
+    whole: bool = True
     # What every rule asks for again and again is found once.
     position: Position = field(init=False, repr=False, compare=False)
     exists: bool = field(init=False, repr=False, compare=False)
@@ -84,7 +86,7 @@ class Candidate:
     def __post_init__(self) -> None:
         self.position = (self.generation, self.sequence)
         self.exists = self.present or self.quarantined
-        self.sound = not self.failed and _FAIL not in self.receipts.values()
+        self.sound = self.whole and not self.failed and _FAIL not in self.receipts.values()
         self.qualifies = self.exists and self.sound
 
     @property
