@@ -227,8 +227,8 @@ def _tell(found: dict[str, Any]) -> None:
     print_table(["", f">{names[0]}", f">{names[1]}"], table, "")
     sweep, lost = found["first_sweep"], found["lost"]
     say(
-        f"{found['totals']['differing']} of {found['totals']['checkpoints']} checkpoints are not"
-        f" kept alike; {lost['checkpoints']} could not be restored any more,"
+        f"{found['totals']['differing']} of {found['totals']['seen']} checkpoints were not kept"
+        f" alike; {lost['checkpoints']} could not be restored any more,"
         f" {human_bytes(lost['bytes'])}"
     )
     over = [f"{kind} {count}" for kind, count in found["overriding"].items() if kind != "holds"]

@@ -2,8 +2,8 @@
 
 Two policies are held against the history of a project at every instant of a window, an hour apart,
 in one pass (see `rules.timeline`). What is gone is gone: both are judged by the copies that were
-there. The last instant is now, or the one that was asked for; what is said of losses and of the first
-sweep is as of then, by whole decisions.
+there. The last instant is now, or the one that was asked for; what is said of losses and of the
+first sweep is as of then, by whole decisions.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import history, marks, policies, projects, promotions, stage_events
+from lastgood.catalog import history, marks, policies, projects, promotions, stage_events, takings
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.promotions import DifferenceRow, NewDifference
 from lastgood.catalog.stage_events import StageEvents
+from lastgood.catalog.takings import Day
 from lastgood.flows.configuration import read_policy
 from lastgood.flows.mark import time_zone_version
 from lastgood.rules.policy import Policy
@@ -81,7 +82,8 @@ def run(
         sides = _side(tx, project, current, "CURRENT"), _side(tx, project, candidate, "CANDIDATE")
         instants = _instants(tx, project, since, until)
         marks.close_past(tx, project, instants.last)
-    comparing = _Comparing(sides[0], sides[1], instants, detection, row)
+        day = takings.of_day(tx, project)
+    comparing = _Comparing(sides[0], sides[1], instants, detection, row, day)
     with catalog.transaction() as tx:
         for number, found in enumerate(stage_events.of_project(tx, project, instants.last), 1):
             comparing.add(found)
@@ -187,7 +189,9 @@ class _Comparing:
         instants: Instants,
         detection: timedelta | None,
         row: Callable[[Row], None] | None,
+        day: Day,
     ) -> None:
+        self._day = day
         self._sides = current, candidate
         self._instants = instants
         self._detection = detection
@@ -243,6 +247,7 @@ class _Comparing:
         self._counts.update(
             stages=1,
             checkpoints=len(state.history),
+            seen=state.seen,
             copies=sum(map(len, state.copies_of.values())),
             bytes=sum(state.bytes_of.values()),
             differing=differing,
@@ -263,6 +268,7 @@ class _Comparing:
     def _take(self, name: str, compared: Compared, end: Ending) -> None:
         self._overriding.update(end.overriding)
         self._holds |= end.holds
+        committed = {one.position: one.committed_at for one in compared.state.history}
         for position, leaves in end.leaving.items():
             copies = [
                 copy for copy in compared.state.copies_of[position] if copy.state == "present"
@@ -274,6 +280,7 @@ class _Comparing:
                 sweep_bytes=size,
                 sweep_new=new,
                 sweep_new_bytes=size * new,
+                sweep_old=len(copies) * (committed[position] <= self._day.since),
             )
             if len(self._sweep) < LISTED:
                 self._sweep.append(
@@ -298,11 +305,7 @@ class _Comparing:
         """The whole difference."""
         counts, instants = self._counts, self._instants
         current, candidate = self._sides
-        rules = candidate.policy.quarantine
-        held = guards(rules, current.policy.quarantine)
-        stops = held.stops_at(counts["sweep_copies"], counts["copies"]) or (
-            held.approve_above is not None and counts["sweep_bytes"] > held.approve_above
-        )
+        stops = self._must_be_approved()
         detection = self._detection or candidate.policy.objectives.detection
         return {
             "current": {"name": current.name, "digest": current.policy.digest},
@@ -313,7 +316,10 @@ class _Comparing:
             "decisions": counts["decisions"],
             "detection_seconds": detection.total_seconds(),
             "totals": {
-                **{key: counts[key] for key in ("stages", "checkpoints", "bytes", "differing")},
+                **{
+                    key: counts[key]
+                    for key in ("stages", "seen", "checkpoints", "bytes", "differing")
+                },
                 "current": self._sums[0].to_json(),
                 "candidate": self._sums[1].to_json(),
             },
@@ -336,6 +342,19 @@ class _Comparing:
             "stages": self._stages,
             "checkpoints": self._listed,
         }
+
+    def _must_be_approved(self) -> bool:
+        """Whether the first sweep would stop and ask: by itself, or with what was taken in the last
+        day."""
+        counts, day = self._counts, self._day
+        current, candidate = self._sides
+        rules = guards(candidate.policy.quarantine, current.policy.quarantine)
+        above = rules.approve_above
+        with_the_day = counts["sweep_old"] > 0 and rules.stops_at(
+            day.taken + counts["sweep_old"], day.existed
+        )
+        too_large = above is not None and counts["sweep_bytes"] > above
+        return with_the_day or too_large or rules.stops_at(counts["sweep_copies"], counts["copies"])
 
 
 def _text(position: Position) -> str:

@@ -151,6 +151,11 @@ class StageState:
         self._ended: set[str] = set()
 
     @property
+    def seen(self) -> int:
+        """How many checkpoints the stage ever had."""
+        return len(self._checkpoints)
+
+    @property
     def retired(self) -> bool:
         """An operator ended the stage's life, and nobody writes it."""
         return bool(self._ended) and not self._writing
