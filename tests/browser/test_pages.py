@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -14,6 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from lastgood.coordinator.operator_auth import TOKEN_VARIABLE
 from lastgood.coordinator.serve import standalone
+from lastgood.flows import reconcile
 from tests.retention.world import World
 
 pytestmark = pytest.mark.slow
@@ -86,3 +89,49 @@ def test_an_operator_takes_a_checkpoint_back_out_of_quarantine(
     assert world.state(old) == "present"
     assert set(world.keys(old).values()) == {False}
     assert chromium.get_log("browser") == []
+
+
+def test_an_operator_reads_the_report_assigns_its_finding_and_is_refused_to_close_it(
+    chromium: WebDriver, url: str, world: World, tmp_path: Path
+) -> None:
+    world.commit(1)
+    (tmp_path / "store" / "checkpoints" / "vision" / "stray.bin").write_bytes(b"12345")
+    end = world.now()
+    reconcile.run(
+        world.catalog,
+        world.stores,
+        "vision",
+        window=(end - timedelta(days=1), end),
+        report_dir=tmp_path / "reports",
+        actor="dag:test",
+    )
+
+    chromium.get(f"{url}reports")
+    chromium.find_element(By.LINK_TEXT, "Report 1").click()
+    assert "5 bytes unexplained" in chromium.find_element(By.CSS_SELECTOR, ".verdict").text
+    chromium.find_element(By.LINK_TEXT, "Findings").click()
+    chromium.find_element(By.XPATH, "//summary[text()='Change']").click()
+    assign = chromium.find_element(By.CSS_SELECTOR, "form[action$='findings/assign']")
+    owner = assign.find_element(By.NAME, "owner")
+    owner.clear()
+    owner.send_keys("storage-team")
+    assign.find_element(By.TAG_NAME, "button").click()
+    done = WebDriverWait(chromium, 10).until(
+        lambda browser: browser.find_element(By.CSS_SELECTOR, ".done")
+    )
+    assert "new owner and deadline" in done.text
+    assert "storage-team" in chromium.find_element(By.TAG_NAME, "table").text
+    chromium.find_element(By.LINK_TEXT, "untracked").click()
+    assert [one.text for one in chromium.find_elements(By.CSS_SELECTOR, "tbody th")][:2] == [
+        "opened",
+        "assigned",
+    ]
+    assert chromium.get_log("browser") == []
+
+    chromium.back()
+    chromium.find_element(By.XPATH, "//summary[text()='Change']").click()
+    chromium.find_element(By.CSS_SELECTOR, "form[action$='findings/close'] button").click()
+    refused = WebDriverWait(chromium, 20).until(
+        lambda browser: browser.find_element(By.XPATH, "//*[contains(text(), 'stray.bin')]")
+    )
+    assert "still unexplained" in refused.text

@@ -73,7 +73,17 @@ def test_every_number_of_the_page_is_that_of_the_json(
     assert {one.get_attribute("data-check"): one.text for one in badges} == {
         check["name"]: "passed" if check["passed"] else "failed" for check in document["checks"]
     }
-    assert "1 of 12 checks failed" in chromium.find_element(By.CSS_SELECTOR, ".verdict").text
+    verdict = chromium.find_element(By.CSS_SELECTOR, ".verdict").text
+    first = document["verdict"]["first_failed"]
+    assert verdict.splitlines()[1] == "Failed first: nothing-committed-absent"
+    assert f"{first['owner']} answers for it" in verdict
+    assert "1 of 13 checks failed" in verdict
+    assert len(chromium.find_elements(By.CSS_SELECTOR, "svg.strip")) == len(document["checks"])
+    assert [one.text for one in chromium.find_elements(By.TAG_NAME, "h2")][:3] == [
+        "Byte equation of vision",
+        "Findings",
+        "Capacity of local",
+    ]
 
 
 def test_the_file_stands_alone_and_says_nothing_to_the_console(

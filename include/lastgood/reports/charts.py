@@ -15,6 +15,7 @@ from lastgood.rules.byte_equation import Line
 _WIDTH = 1000.0
 _LEAST = 6.0  # a line that is not empty is never invisible
 _GAP = 2.0
+_FAR = 20
 
 
 def equation_bar(lines: Mapping[str, int], label: str) -> Markup:
@@ -46,7 +47,10 @@ def capacity_bar(capacity: Mapping[str, Any], label: str) -> Markup:
     """What is used, and what attempts under way will add, against soft, hard and the whole."""
     used, coming = capacity["usage_bytes"], capacity["in_flight_bytes"]
     soft, hard, total = (capacity[f"{name}_bytes"] for name in ("soft", "hard", "total"))
-    whole = max(one for one in (total, hard, used + coming, 1) if one is not None)
+    near = max(hard or 0, soft or 0, used + coming, 1)
+    whole = max(total or 0, near)
+    if whole > _FAR * near:  # a whole so large that all else would be one line
+        whole = near * 5 // 4
     scale = _WIDTH / whole
     shapes = [_rect("track", 0, 10, _WIDTH, 20, f"total: {human_bytes(total)}")]
     if used:
