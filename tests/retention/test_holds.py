@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -227,4 +227,19 @@ def test_a_hold_is_shown_to_the_stores_before_it_is_answered(world: World) -> No
 )
 def test_a_selector_that_can_match_nothing_is_refused(ends: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidInput, match="none can match"):
+        Selector(**ends)
+
+
+@pytest.mark.parametrize(
+    ("ends", "where"),
+    [
+        ({"metric": "loss", "metric_from": float("nan")}, "metric_from"),
+        ({"metric": "loss", "metric_to": float("inf")}, "metric_to"),
+        ({"metric_from": 0.5}, "metric"),
+        ({"step_to": 2**63}, "step_to"),
+        ({"committed_from": datetime(2026, 3, 1)}, "committed_from"),  # noqa: DTZ001
+    ],
+)
+def test_a_selector_that_compares_with_nothing_is_refused(ends: dict[str, Any], where: str) -> None:
+    with pytest.raises(errors.InvalidInput, match=rf"^{where}: "):
         Selector(**ends)

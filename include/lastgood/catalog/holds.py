@@ -8,6 +8,7 @@ one only by its release.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from lastgood.catalog.db import Transaction
 from lastgood.rules.quantities import instant_text
 
 Kind = Literal["incident", "legal", "research", "milestone"]
+_MAX_STEP = 2**63 - 1  # a bigint
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,12 @@ class Selector:
     def __post_init__(self) -> None:
         for name in ("step", "committed", "metric"):
             first, last = getattr(self, f"{name}_from"), getattr(self, f"{name}_to")
+            for end, value in (("from", first), ("to", last)):
+                reason = None if value is None else _unusable(value)
+                if reason is not None:
+                    raise errors.InvalidInput(where=f"{name}_{end}", reason=reason)
+            if name == "metric" and self.metric is None and (first, last) != (None, None):
+                raise errors.InvalidInput(where="metric", reason="say of which metric")
             if first is not None and last is not None and first > last:
                 raise errors.InvalidInput(
                     where=f"{name}_from",
@@ -57,6 +65,15 @@ class Selector:
             for name, value in asdict(self).items()
             if value is not None
         }
+
+
+def _unusable(value: float | datetime) -> str | None:
+    """Why nothing can be compared with the end of a range."""
+    if isinstance(value, datetime):
+        return None if value.tzinfo is not None else "give the instant with its zone"
+    if isinstance(value, int):
+        return None if abs(value) <= _MAX_STEP else f"it is beyond {_MAX_STEP}"
+    return None if math.isfinite(value) else f"{value} is no number to compare with"
 
 
 @dataclass(frozen=True, slots=True)
