@@ -4,6 +4,9 @@ PYTHON ?= python3
 UV_VERSION := $(shell sed -n 's/.*"uv==\(.*\)".*/\1/p' pyproject.toml)
 BIN := .venv/bin
 PY := $(BIN)/python
+# Where the demo keeps its checkpoints: local (a folder), or s3.
+STORE ?= local
+export LASTGOOD_STORE := $(STORE)
 STACK := $(PY) -m lastgood.stack
 
 .DEFAULT_GOAL := help

@@ -145,7 +145,7 @@ TOMBSTONE = "each has a tombstone with mark, policy, facts and outcome, and its 
         ),
         (
             lambda: replace(good(), disk_bytes=451),
-            "the files on disk were as many bytes as the report says",
+            "the store itself held as many bytes as the report says",
         ),
         (
             lambda: replace(good(), partial_bytes_on_disk=1),

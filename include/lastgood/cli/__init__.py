@@ -6,9 +6,13 @@ Exit codes: 0 done, 1 the answer is no or a check failed, 2 the command or its i
 
 from __future__ import annotations
 
+import os
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    # Airflow writes its log to standard output, which belongs to the answer.
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")
     from lastgood.cli.app import run
 
     run()

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lastgood.stack.layout import StackLayout
+from lastgood.stack.object_store import ObjectStore
 from lastgood.stack.ports import LOOPBACK
 from lastgood.stack.secrets import SecretFile, write_private
 
@@ -84,6 +85,7 @@ def environment(layout: StackLayout, addresses: Addresses) -> dict[str, str]:
 def settings(layout: StackLayout, addresses: Addresses) -> dict[str, str]:
     """Return what a shell needs in its environment to use this stack's Airflow and catalog."""
     secrets = SecretFile(layout.secrets)
+    store = ObjectStore.of(layout)
     options = {
         **_core(layout, addresses, secrets),
         **_pace(),
@@ -98,6 +100,7 @@ def settings(layout: StackLayout, addresses: Addresses) -> dict[str, str]:
         # Airflow's processes rename themselves; without this, that overwrites the environment
         # which the kernel shows, and with it the tag.
         "SPT_NOENV": "1",
+        **({} if store is None else store.environment),
     }
 
 

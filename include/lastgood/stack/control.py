@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from lastgood.stack import children as processes
+from lastgood.stack import object_store
 from lastgood.stack.airflow import STACK_TAG
 from lastgood.stack.children import tail
 from lastgood.stack.errors import StackError
@@ -61,6 +62,7 @@ def down(layout: StackLayout) -> bool:
     strays = processes.strays(layout.var)
     processes.kill(strays)
     stop_leftover(layout.postgres)
+    object_store.stop(layout)
     return bool(state or strays)
 
 

@@ -24,12 +24,14 @@ class StackLayout:
 
     checkout: Path
     var: Path
+    on_s3: bool = False
 
     @classmethod
     def current(cls) -> StackLayout:
         """Return the layout of the checkout that this package is installed from.
 
-        The environment variable LASTGOOD_VAR moves the state elsewhere. Raises StackError when the
+        The environment variable LASTGOOD_VAR moves the state elsewhere; with LASTGOOD_STORE=s3 the
+        demo's store is S3, and the stack one of its own, in `var-s3/`. Raises StackError when the
         package was not installed from a checkout.
         """
         checkout = Path(__file__).resolve().parents[3]
@@ -39,7 +41,9 @@ class StackLayout:
                 "install it from one with `pip install -e`"
             )
         var = os.environ.get("LASTGOOD_VAR", "").strip()
-        return cls(checkout, Path(var).absolute() if var else checkout / "var")
+        on_s3 = os.environ.get("LASTGOOD_STORE", "") == "s3"
+        beside = checkout / ("var-s3" if on_s3 else "var")
+        return cls(checkout, Path(var).absolute() if var else beside, on_s3)
 
     @property
     def state(self) -> Path:

@@ -12,7 +12,8 @@ from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
 
-from lastgood.stack.airflow import Addresses, environment, write_passwords
+from lastgood.stack import object_store
+from lastgood.stack.airflow import Addresses, environment, settings, write_passwords
 from lastgood.stack.children import tail
 from lastgood.stack.errors import StackError
 from lastgood.stack.layout import StackLayout
@@ -57,10 +58,10 @@ class AirflowSeeding:
         """Start it; it takes seconds, so the caller goes on with other work meanwhile."""
         write_passwords(layout)
         self._log = layout.log_of("seeding")
-        settings = layout.checkout / "airflow_settings.yaml"
+        seeds = layout.checkout / "airflow_settings.yaml"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "lastgood.stack.seeding", str(settings)],
+                [sys.executable, "-m", "lastgood.stack.seeding", str(seeds)],
                 cwd=layout.airflow_home,
                 env=environment(layout, addresses),
                 stdin=subprocess.PIPE,
@@ -100,13 +101,14 @@ def prepare_catalog(layout: StackLayout, server: EmbeddedPostgres, addresses: Ad
     from lastgood.flows.configuration import read_configuration
     from lastgood.stores.postgres_database import create_tables
 
-    config = layout.checkout / "include/config"
+    config = object_store.configuration(layout)
     owner = server.dsn(CATALOG_DATABASE, OWNER_ROLE)
     migrate(owner, app_role=APP_ROLE)
     for store in read_configuration(config).stores:
         if store.kind == "postgres" and not store.config["connection"]:
             create_tables(owner, store.config["root"], role=APP_ROLE)
-    os.environ["LASTGOOD_VAR"] = str(layout.var)  # relative roots of file stores are below it
+    # Relative roots of file stores are below LASTGOOD_VAR; S3 is found by Airflow's connection.
+    os.environ |= settings(layout, addresses)
     with Catalog(addresses.catalog) as catalog:
         for change in apply(catalog, config, actor="system"):
             _log.info("applied: %s", change)

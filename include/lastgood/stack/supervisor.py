@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from types import FrameType
 
 from lastgood.stack import children as processes
+from lastgood.stack import object_store
 from lastgood.stack.airflow import Addresses, Component, components, environment
 from lastgood.stack.children import Child
 from lastgood.stack.errors import StackError
@@ -97,6 +98,9 @@ class Supervisor:
         former = state.addresses if state else None
         self._say("starting", "removing what a killed run left")
         processes.kill(processes.strays(self.layout.var))
+        if self.layout.on_s3:
+            self._say("starting", "the S3 store")
+            object_store.start(self.layout)
         self._say("starting", "PostgreSQL")
         self._postgres = start_server(self.layout, former)
         self._addresses = addresses = open_databases(self._postgres, former)
@@ -173,6 +177,7 @@ class Supervisor:
             stop_leftover(self.layout.postgres)
         else:
             self._postgres.stop()
+        object_store.stop(self.layout)
 
     def _say(self, phase: Phase, doing: str) -> None:
         supervisor = ProcessIdentity.of(os.getpid())

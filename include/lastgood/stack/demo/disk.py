@@ -4,8 +4,35 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
+
+
+class Outside(Protocol):
+    """A store seen from outside."""
+
+    def bytes_held(self, until: datetime) -> int:
+        """All bytes that it held at that instant, as nothing was changed since but by new
+        objects."""
+
+    def bytes_of_attempt(self, prefix: str, attempt: str) -> int:
+        """What one attempt has in it: its objects, hidden ones too, and its pending uploads."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A store that is a folder."""
+
+    root: Path
+
+    def bytes_held(self, until: datetime) -> int:
+        return bytes_below(self.root, until)
+
+    def bytes_of_attempt(self, prefix: str, attempt: str) -> int:
+        return bytes_of_attempt(self.root, prefix, attempt)
+
 
 _UPLOADS, _QUARANTINE = ".uploads", ".quarantine"
 

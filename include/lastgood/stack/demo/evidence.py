@@ -17,7 +17,8 @@ from lastgood.errors import LastgoodError
 from lastgood.rules.layout import attempt_prefix
 from lastgood.rules.names import AttemptId, CheckpointId
 from lastgood.runner import Workload
-from lastgood.stack.demo import disk, report_page
+from lastgood.stack.demo import report_page
+from lastgood.stack.demo.disk import Outside
 from lastgood.stack.demo.place import PROJECT
 from lastgood.stack.demo.story import STAGE, Demo, Told
 
@@ -74,18 +75,18 @@ def gather(demo: Demo, told: Told) -> Evidence:
             for name in (told.held, told.read, found[0]["checkpoint"])
         }
     stages = place.operator("stages", project=PROJECT)["stages"]
-    root = place.store_root
+    outside = place.outside
     return Evidence(
         told=told,
         checkpoints=found,
-        deletions=_deletions(demo, found, root),
+        deletions=_deletions(demo, found, outside),
         kept_because={
             name: [reason["text"] for reason in why["kept"]] for name, why in reasons.items()
         },
         policy_digest=reasons[found[0]["checkpoint"]]["policy_digest"] if present else "",
-        partial=_partial(demo, told, root),
-        partial_bytes_on_disk=disk.bytes_of_attempt(
-            root, told.partial["prefix"], told.partial["attempt"]
+        partial=_partial(demo, told, outside),
+        partial_bytes_on_disk=outside.bytes_of_attempt(
+            told.partial["prefix"], told.partial["attempt"]
         ),
         present_in_project=sum(stage["present"] for stage in stages),
         latest=latest.id if latest else str(latest),
@@ -96,7 +97,7 @@ def gather(demo: Demo, told: Told) -> Evidence:
         newest_receipts=place.operator(
             "receipts", project=PROJECT, checkpoint=found[0]["checkpoint"]
         )["receipts"],
-        disk_bytes=disk.bytes_below(root, until=_listed_at(told)),
+        disk_bytes=outside.bytes_held(until=_listed_at(told)),
         html_fields=fields,
         html_differs=report_page.differing(fields, told.report["document"]),
     )
@@ -113,7 +114,7 @@ def _listed_at(told: Told) -> datetime:
 
 
 def _deletions(
-    demo: Demo, found: Sequence[Mapping[str, Any]], root: Path
+    demo: Demo, found: Sequence[Mapping[str, Any]], outside: Outside
 ) -> Mapping[str, Deletion]:
     made: dict[str, Deletion] = {}
     with demo.place.services.catalog.transaction() as tx:
@@ -123,14 +124,14 @@ def _deletions(
             for copy in one["copies"]:
                 tombstone = tombstones.of_copy(tx, PROJECT, copy["copy_id"])
                 if tombstone is not None:
-                    left = disk.bytes_of_attempt(root, prefix, one["attempt"])
+                    left = outside.bytes_of_attempt(prefix, one["attempt"])
                     made[str(name)] = _deletion(tx, tombstone, left)
     return made
 
 
-def _partial(demo: Demo, told: Told, root: Path) -> Deletion | None:
+def _partial(demo: Demo, told: Told, outside: Outside) -> Deletion | None:
     attempt = told.partial["attempt"]
-    left = disk.bytes_of_attempt(root, told.partial["prefix"], attempt)
+    left = outside.bytes_of_attempt(told.partial["prefix"], attempt)
     with demo.place.services.catalog.transaction() as tx:
         tombstone = tombstones.of_attempt(tx, PROJECT, UUID(attempt))
         return None if tombstone is None else _deletion(tx, tombstone, left)

@@ -63,7 +63,7 @@ def _equations(evidence: Evidence) -> Iterator[Expectation]:
 def _disk(evidence: Evidence) -> Expectation:
     backend = evidence.report["store_equation"]["backend_bytes"]
     return Expectation(
-        "the files on disk were as many bytes as the report says",
+        "the store itself held as many bytes as the report says",
         evidence.disk_bytes == backend,
         f"disk {evidence.disk_bytes}, report {backend}",
     )

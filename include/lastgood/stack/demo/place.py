@@ -22,12 +22,14 @@ from lastgood.catalog.db import Catalog
 from lastgood.flows.services import Services
 from lastgood.stack.airflow import STACK_TAG, Addresses, settings, write_passwords
 from lastgood.stack.airflow_api import AirflowApi
+from lastgood.stack.demo.bucket import Bucket
+from lastgood.stack.demo.disk import Disk, Outside
 from lastgood.stack.errors import StackError
 from lastgood.stack.layout import StackLayout
+from lastgood.stack.object_store import ObjectStore
 from lastgood.stores.open import folder_of
 
 PROJECT = "demo"
-STORE = "local"
 _LOOK_SECONDS = 0.2
 
 
@@ -47,12 +49,20 @@ class Place:
         return self.addresses.airflow_url
 
     @property
-    def store_root(self) -> Path:
-        """The folder that is the demo's store."""
+    def store(self) -> str:
+        """The name of the demo's store."""
+        return "local" if ObjectStore.of(self.layout) is None else "s3"
+
+    @property
+    def outside(self) -> Outside:
+        """The demo's store, seen without the library."""
+        found = ObjectStore.of(self.layout)
+        if found is not None:
+            return Bucket(found.client(), found.bucket)
         with self.services.catalog.transaction() as tx:
             from lastgood.catalog import projects
 
-            return folder_of(str(projects.store(tx, STORE).config["root"]))
+            return Disk(folder_of(str(projects.store(tx, self.store).config["root"])))
 
     def operator(self, path: str, **parameters: Any) -> Any:
         """What an operator's route of the coordinator answers."""

@@ -15,10 +15,10 @@ from typing import Any
 from lastgood.catalog.copies import Copy
 from lastgood.flows import cleanup_plan, sweep
 from lastgood.stack.airflow_api import DagRun
-from lastgood.stack.demo import dag_runs, disk
+from lastgood.stack.demo import dag_runs
 from lastgood.stack.demo.dag_runs import DAG_IDS, PATIENCE
 from lastgood.stack.demo.job import EVERY, TrainingJob
-from lastgood.stack.demo.place import PROJECT, STORE, Place, reading, wait_until
+from lastgood.stack.demo.place import PROJECT, Place, reading, wait_until
 from lastgood.stack.demo.screen import Screen
 from lastgood.stack.errors import StackError
 
@@ -116,8 +116,7 @@ def _die(demo: Demo, job: TrainingJob) -> tuple[Mapping[str, Any], int]:
             f"the job committed {len(committed)} checkpoints and left {len(left)} attempts before"
             f" it ended with status {status}; see {job.log}"
         )
-    root = demo.place.store_root
-    partial_bytes = disk.bytes_of_attempt(root, left[0]["prefix"], left[0]["attempt"])
+    partial_bytes = demo.place.outside.bytes_of_attempt(left[0]["prefix"], left[0]["attempt"])
     demo.screen.expect(
         "killed by SIGKILL in the middle of a save",
         status == -signal.SIGKILL and left[0]["state"] == "open" and partial_bytes > 0,
@@ -218,7 +217,7 @@ def _clean_up(demo: Demo, attempt: str) -> None:
 def _reconcile(demo: Demo) -> Mapping[str, Any]:
     run = _run(demo, "reconcile_inventory", "account for every byte")
     result = dag_runs.returned_for_project(demo.place, run, "reconcile")
-    (report,) = [one for one in result["reports"] if one["store"] == STORE]
+    (report,) = [one for one in result["reports"] if one["store"] == demo.place.store]
     document: Mapping[str, Any] = json.loads(Path(report["json"]).read_text())
     return {**report, "document": document}
 
