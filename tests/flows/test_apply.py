@@ -109,6 +109,10 @@ def test_the_configuration_of_the_checkout_is_good(catalog: Catalog) -> None:
         ),
         ("policies/small.yaml", "name: [", 1, "-"),
         ("policies/small.yaml", "- a list", 1, "-"),
+        ("policies/small.yaml", "name: " + 2_000 * "[" + 2_000 * "]", 1, "-"),
+        ("policies/small.yaml", POLICY.replace("2", "010"), 3, "roles.hot.count"),
+        ("policies/small.yaml", POLICY.replace("2", "1:30"), 3, "roles.hot.count"),
+        ("policies/small.yaml", POLICY.replace("2", "2026-13-45"), 3, "roles.hot.count"),
     ],
 )
 def test_a_mistake_is_refused_with_file_line_and_key_and_nothing_is_written(

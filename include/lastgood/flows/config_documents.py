@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from lastgood.errors import InvalidConfig, LastgoodError
 from lastgood.rules.document import Node
 
 _DEPTH_LIMIT = 32
+_DECIMAL = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # not YAML's 010, which is 8, or 1:30, which is 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,10 @@ def read_document(file: Path) -> ConfigDocument:
             key="-",
             reason=f"not YAML: {error}",
         ) from None
+    except RecursionError:
+        raise InvalidConfig(
+            file=str(file), line=1, key="-", reason=f"nested deeper than {_DEPTH_LIMIT}"
+        ) from None
     finally:
         loader.dispose()
     if not isinstance(value, dict):
@@ -104,7 +110,13 @@ class _Reader:
                 self.plain(item, f"{where}[{index}]", depth + 1)
                 for index, item in enumerate(node.value)
             ]
-        return self._loader.construct_object(node)
+        try:
+            value = self._loader.construct_object(node)
+        except ValueError as error:  # a date that is none, a number of thousands of digits
+            raise self._error(node, where, f"it has no value: {error}") from None
+        if type(value) is int and not _DECIMAL.fullmatch(node.value):
+            raise self._error(node, where, f"write {node.value!r} as a decimal number, or quote it")
+        return value
 
     def _mapping(self, node: yaml.MappingNode, where: str, depth: int) -> dict[str, Any]:
         content: dict[str, Any] = {}
