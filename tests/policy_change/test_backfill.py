@@ -61,6 +61,17 @@ def _ended(airflow: AirflowApi, first: datetime, last: datetime) -> list[dict[st
         time.sleep(0.5)
 
 
+def _wait_for_room(airflow: AirflowApi) -> None:
+    """Airflow runs one backfill of a DAG at a time, and closes one a while after its last run."""
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+    path = "/api/v2/backfills"
+    while not all(
+        one["completed_at"] for one in airflow.get(path, dag_id="mark_retention")["backfills"]
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
 def _marks(place: Place) -> list[tuple[str, datetime, int]]:
     with place.services.catalog.transaction() as tx:
         rows = tx.execute(
@@ -102,6 +113,7 @@ def test_a_backfill_over_three_days_beside_the_live_schedule(place: Place) -> No
     assert "live" in {one["kind"] for one in returned}
     assert newest["kind"] in ("live", "replay")
 
+    _wait_for_room(airflow)
     again = last - HOUR
     _backfill(place, again, last, "--run-backwards", "--reprocess-behavior", "completed")
     runs = _ended(airflow, again, last)
