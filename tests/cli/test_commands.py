@@ -159,15 +159,21 @@ def test_a_block_is_lifted_by_establishing_a_proven_checkpoint(
         path.chmod(0o600)
         path.write_bytes(b"X" + path.read_bytes()[1:])
     (tmp_path / "store" / layout.object_key(proven.prefix, "model.bin")).rename(tmp_path / "away")
-    assert lastgood("unblock", proven.checkpoint, "--because", "x").code == 3
+    assert lastgood("stage", "unblock", "--to", proven.checkpoint, "--because", "x").code == 3
     lastgood("verify", unproven.checkpoint)
     assert world.row("SELECT blocked_by IS NOT NULL FROM lastgood.stages") == (True,)
 
-    refused = lastgood("unblock", unproven.checkpoint, "--because", "hope", "--json")
+    refused = lastgood(
+        "stage", "unblock", "--to", unproven.checkpoint, "--because", "hope", "--json"
+    )
     (tmp_path / "away").rename(tmp_path / "store" / layout.object_key(proven.prefix, "model.bin"))
     lastgood("verify", proven.checkpoint)
     blocked = world.row("SELECT blocked_by IS NOT NULL FROM lastgood.stages") == (True,)
-    lifted = lastgood("unblock", proven.checkpoint, "--because", "checked") if blocked else None
+    lifted = (
+        lastgood("stage", "unblock", "--to", proven.checkpoint, "--because", "checked")
+        if blocked
+        else None
+    )
 
     assert (refused.code, refused.document["type"]) == (3, "conflict")
     assert lifted is None or lifted.code == 0

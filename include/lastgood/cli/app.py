@@ -66,7 +66,6 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     keeping.hold,
     keeping.holds,
     keeping.release,
-    keeping.unblock,
     working.verify,
     working.mark,
     working.sweep,
@@ -80,6 +79,7 @@ for command in _COMMANDS:
 app.add_typer(auditing.audit, name="audit")
 app.add_typer(drilling.drill, name="drill")
 app.add_typer(keeping.quarantine, name="quarantine")
+app.add_typer(keeping.stage, name="stage")
 app.add_typer(following.findings, name="findings")
 app.add_typer(reporting.reports, name="reports")
 app.add_typer(inventorying.inventory, name="inventory")

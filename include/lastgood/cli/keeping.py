@@ -35,6 +35,7 @@ Until = Annotated[
     typer.Option(metavar="INSTANT", help="An instant with its zone, as 2026-03-01T12:00:00Z."),
 ]
 
+stage = typer.Typer(no_args_is_help=True, help="A stage whose restores are blocked: unblock.")
 quarantine = typer.Typer(no_args_is_help=True, help="What lies in quarantine, and taking it back.")
 
 
@@ -231,7 +232,14 @@ def undo_quarantine(checkpoint: Checkpoint, because: Because, json: Json = False
         say(f"{name} is present again in {', '.join(one.store for one in taken)}.")
 
 
-def unblock(checkpoint: Checkpoint, because: Because, json: Json = False) -> None:
+@stage.command("unblock")
+def unblock(
+    to: Annotated[
+        str, typer.Option("--to", metavar="CHECKPOINT", help="The checkpoint to establish.")
+    ],
+    because: Because,
+    json: Json = False,
+) -> None:
     """Establish a checkpoint with a passing receipt, and answer restores of its stage again."""
     from lastgood.flows.unblock import unblock as flow
 
@@ -239,7 +247,7 @@ def unblock(checkpoint: Checkpoint, because: Because, json: Json = False) -> Non
         established = flow(
             opened.catalog,
             opened.stores,
-            CheckpointId.parse(checkpoint),
+            CheckpointId.parse(to),
             because=because,
             actor=actor(),
         )
