@@ -45,12 +45,12 @@ def eventful(world: World) -> tuple[World, datetime, datetime]:
     began, made = first_hour(world), list[Copy]()
     for hour in range(8 * 24):
         end = began + (hour + 1) * HOUR
-        if hour % 6 == 0 or hour % 12 in (1, 7, 11) or hour == 150:
+        if hour % 8 == 0 or hour % 12 in (1, 7, 11) or hour == 150:
             put_clock(world, end - timedelta(minutes=10))
             if hour == 150:
                 world.mark()
             _happens(world, hour, made)
-        if hour in (60, 61, 62):
+        if hour in (60, 62):
             put_clock(world, end - timedelta(minutes=5))
             world.mark()
             world.sweep()
