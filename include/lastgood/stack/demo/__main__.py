@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     screen, so_far = Screen(Console(highlight=False)), Reached()
     # A script's background job begins with SIGINT ignored; an interruption must end this one, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Airflow's library would write its log between the steps.
+    os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")
     try:
         layout = StackLayout.current()
         _run(layout, screen, so_far)
