@@ -30,12 +30,19 @@ LACKING = f"""
                         WHERE c.checkpoint_id = b.checkpoint_id AND {SOUND})
 """
 
-_DAMAGED = """
-    WITH RECURSIVE needs AS (   -- of the checkpoints of which a copy existed, and of what they need
-      SELECT d.manifest, d.depends_on
-        FROM checkpoints k JOIN dependencies d USING (project, manifest)
-       WHERE k.project = %(project)s AND k.recorded_at <= %(as_of)s
-         AND (%(stage_id)s::bigint IS NULL OR k.stage_id = %(stage_id)s)
+# Each step is a look-up by an index: OFFSET 0 keeps it from being joined with whole tables.
+_OF_PROJECT = """
+    needs AS (
+      SELECT manifest, depends_on FROM dependencies WHERE project = %(project)s
+    )
+"""
+_OF_STAGE = """
+    needs AS (      -- of its checkpoints of which a copy existed, and of all that those need
+      SELECT k.manifest, d.depends_on
+        FROM checkpoints k
+       CROSS JOIN LATERAL (SELECT x.depends_on FROM dependencies x
+                            WHERE x.project = %(project)s AND x.manifest = k.manifest OFFSET 0) d
+       WHERE k.project = %(project)s AND k.stage_id = %(stage_id)s AND k.recorded_at <= %(as_of)s
          AND EXISTS (
              SELECT 1 FROM copies c
               WHERE c.checkpoint_id = k.checkpoint_id
@@ -43,27 +50,41 @@ _DAMAGED = """
                                  WHERE t.copy_id = c.copy_id AND t.to_state = 'deleting'
                                    AND t.recorded_at <= %(as_of)s))
        UNION
-      SELECT d.manifest, d.depends_on
-        FROM needs n JOIN dependencies d ON d.project = %(project)s AND d.manifest = n.depends_on
-    ), sound AS (
-      SELECT DISTINCT k.manifest
+      SELECT n.depends_on, d.depends_on
         FROM needs n
-        JOIN checkpoints k ON k.project = %(project)s AND k.manifest = n.depends_on
-        JOIN copies c USING (checkpoint_id)
-       WHERE NOT EXISTS (SELECT 1 FROM copy_transitions t
-                          WHERE t.copy_id = c.copy_id AND t.to_state = 'deleting'
-                            AND t.recorded_at <= %(as_of)s)
-         AND NOT EXISTS (
-             SELECT 1 FROM receipts f
-              WHERE f.copy_id = c.copy_id AND f.verdict = 'fail' AND f.recorded_at <= %(as_of)s
-                AND NOT EXISTS (SELECT 1 FROM receipts p
-                                 WHERE p.copy_id = f.copy_id AND p.level = f.level
-                                   AND p.verdict = 'pass' AND p.number > f.number
-                                   AND p.recorded_at <= %(as_of)s))
+       CROSS JOIN LATERAL (SELECT x.depends_on FROM dependencies x
+                            WHERE x.project = %(project)s AND x.manifest = n.depends_on OFFSET 0) d
+    )
+"""
+_DAMAGED = """
+    , bases AS (
+      SELECT n.manifest, EXISTS (
+             SELECT 1 FROM checkpoints k JOIN copies c USING (checkpoint_id)
+              WHERE k.project = %(project)s AND k.manifest = n.manifest
+                AND NOT EXISTS (SELECT 1 FROM copy_transitions t
+                                 WHERE t.copy_id = c.copy_id AND t.to_state = 'deleting'
+                                   AND t.recorded_at <= %(as_of)s)
+                AND NOT EXISTS (
+                    SELECT 1 FROM receipts f
+                     WHERE f.copy_id = c.copy_id AND f.verdict = 'fail'
+                       AND f.recorded_at <= %(as_of)s
+                       AND NOT EXISTS (SELECT 1 FROM receipts p
+                                        WHERE p.copy_id = f.copy_id AND p.level = f.level
+                                          AND p.verdict = 'pass' AND p.number > f.number
+                                          AND p.recorded_at <= %(as_of)s))
+             OFFSET 0) AS is_sound
+        FROM (SELECT DISTINCT depends_on AS manifest FROM needs) n
     ), damaged AS (
-      SELECT n.manifest FROM needs n WHERE n.depends_on NOT IN (SELECT manifest FROM sound)
+      SELECT d.manifest
+        FROM bases b
+       CROSS JOIN LATERAL (SELECT x.manifest FROM dependencies x
+                            WHERE x.project = %(project)s AND x.depends_on = b.manifest OFFSET 0) d
+       WHERE NOT b.is_sound
        UNION
-      SELECT n.manifest FROM damaged x JOIN needs n ON n.depends_on = x.manifest
+      SELECT d.manifest
+        FROM damaged b
+       CROSS JOIN LATERAL (SELECT x.manifest FROM dependencies x
+                            WHERE x.project = %(project)s AND x.depends_on = b.manifest OFFSET 0) d
     )
     SELECT manifest FROM damaged
 """
@@ -79,8 +100,10 @@ def on_damage(
     ).fetchone()
     if known is None or not known["any"]:
         return frozenset()
+    needs = _OF_PROJECT if stage_id is None else _OF_STAGE
     values = {"project": project, "as_of": as_of, "stage_id": stage_id}
-    return frozenset(row["manifest"] for row in tx.execute(_DAMAGED, values))
+    rows = tx.execute(f"WITH RECURSIVE {needs} {_DAMAGED}", values)
+    return frozenset(row["manifest"] for row in rows)
 
 
 def stages_on(tx: Transaction, project: str, manifest: str) -> list[int]:
