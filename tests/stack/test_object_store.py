@@ -78,9 +78,11 @@ def test_without_ceph_and_connection_it_is_said_what_to_do(
     assert ObjectStore.of(layout) is None
 
 
-def test_a_stack_on_a_folder_has_none(tmp_path: Path) -> None:
-    layout = StackLayout(ROOT, tmp_path / "var")
-    layout.create()
+def test_a_stack_on_a_folder_has_none(layout: StackLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, CONNECTIONS["uri"])
+    object_store.start(layout)
+    assert ObjectStore.of(layout) is not None
+    layout = StackLayout(ROOT, layout.var)
     object_store.start(layout)
     assert ObjectStore.of(layout) is None
     assert object_store.configuration(layout) == ROOT / "include/config"

@@ -79,8 +79,9 @@ class ObjectStore:
 
 
 def start(layout: StackLayout) -> None:
-    """Have the S3 that this stack was asked for, if it was. StackError where there is none."""
+    """Have the S3 that this stack was asked for, or none. StackError where there is none."""
     if not layout.on_s3:
+        _file(layout).unlink(missing_ok=True)
         return
     given = os.environ.get(VARIABLE)
     connection = given or _start_ceph(layout)

@@ -100,7 +100,7 @@ class Supervisor:
         processes.kill(processes.strays(self.layout.var))
         if self.layout.on_s3:
             self._say("starting", "the S3 store")
-            object_store.start(self.layout)
+        object_store.start(self.layout)
         self._say("starting", "PostgreSQL")
         self._postgres = start_server(self.layout, former)
         self._addresses = addresses = open_databases(self._postgres, former)

@@ -54,7 +54,8 @@ def show_end(screen: Screen, layout: StackLayout, url: str | None, html: str | N
         password = write_passwords(layout)["admin"]
         console.print(f"Airflow  {url}  login admin / {password}", soft_wrap=True)
         console.print(f"         lastgood's pages: {url}/lastgood/pages/", soft_wrap=True)
-        console.print("Stop     make stop", soft_wrap=True)
+        stop = "make stop STORE=s3" if layout.on_s3 else "make stop"
+        console.print(f"Stop     {stop}", soft_wrap=True)
 
 
 def write_result(
