@@ -67,9 +67,7 @@ def declare(
 
 def of(tx: Transaction, attempt: Attempt) -> list[AttemptObject]:
     """Every object of an attempt, by path."""
-    rows = tx.execute(
-        _SELECT + ' ORDER BY path COLLATE "C"', (attempt.attempt_id, attempt.project)
-    )
+    rows = tx.execute(_SELECT + ' ORDER BY path COLLATE "C"', (attempt.attempt_id, attempt.project))
     return [AttemptObject(**row) for row in rows]
 
 
