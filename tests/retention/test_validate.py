@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import blocks, checkpoints, generations, receipts, stages
+from lastgood.catalog import blocks, checkpoints, generations, holds, receipts, stages
 from lastgood.catalog.copies import Copy
 from lastgood.flows import checksum, read, validate
 from lastgood.rules import layout
@@ -129,6 +129,33 @@ def test_an_old_copy_that_fails_does_not_move_a_pointer_that_passes(world: World
     told = run(world, bad)
     assert told["established"] == str(newest.checkpoint)
     assert latest(world) == (1, 2)
+
+
+def test_a_corrupted_copy_is_kept_as_evidence_and_leaves_afterwards(world: World) -> None:
+    world.promote({"forensic_retention": "10d"})
+    bad = world.commit(1, receipt=None)
+    flip_a_byte(world, bad)
+    assert run(world, bad)["verdict"] == "fail"
+    world.advance(timedelta(days=4))
+    assert run(world, bad)["verdict"] == "fail"  # a failure found again does not prolong it
+    with world.catalog.transaction() as tx:
+        (hold,) = holds.on_checkpoint(tx, PROJECT, bad.checkpoint_id)
+    assert (hold.kind, hold.owner) == ("incident", "lastgood")
+    assert hold.expires_at is not None
+    kept_for = hold.expires_at - hold.recorded_at
+    assert abs(kept_for - timedelta(days=10)) < timedelta(seconds=1)
+    for sequence in (2, 3, 4):
+        world.commit(sequence)
+    world.advance(timedelta(days=5))
+    world.receipt(world.commit(5))
+    world.mark()
+    world.sweep()
+    assert world.state(bad) == "present"
+    world.advance(timedelta(days=1, minutes=1))
+    world.receipt(world.commit(6))
+    world.mark()
+    world.sweep()
+    assert world.state(bad) == "quarantined"
 
 
 def test_a_generation_that_resumed_from_a_corrupt_checkpoint_is_fenced(world: World) -> None:

@@ -241,7 +241,7 @@ def test_policy_says_itself_in_sentences() -> None:
         "What is retired gives up its last copy, too, once a second operator approved it and nobody"
         " undid it for 14d.",
         "Incomplete uploads go after 4h without a live lease.",
-        "Failed attempts stay as evidence for 14d.",
+        "Failed attempts, and copies that fail a validation, stay as evidence for 14d.",
         "Validation: checksum of every commit, format of every commit, restore of the newest every"
         " 1d; every byte is read again within 30d.",
         "A job may lose 30m of work, must run again within 15m, and may give 5% of its time to"

@@ -269,7 +269,7 @@ def test_overrides_are_said_in_sentences_and_overlaps_are_named() -> None:
         "Override 0, for workloads ablation-*, stages sft:",
         "  As hot, keep the newest checkpoint.",
         "  What kept checkpoints were resumed from may go.",
-        "  Failed attempts stay as evidence for 1d.",
+        "  Failed attempts, and copies that fail a validation, stay as evidence for 1d.",
         "  A copy goes only if a newer one passed at level checksum in the last 7d.",
         "  A copy waits 1h in quarantine.",
         "  Incomplete uploads go after 1h without a live lease.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from lastgood.catalog import (
     blocks,
@@ -11,6 +12,7 @@ from lastgood.catalog import (
     dependencies,
     generations,
     history,
+    holds,
     locks,
     receipts,
     stages,
@@ -18,6 +20,7 @@ from lastgood.catalog import (
 )
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.holds import NewHold
 from lastgood.catalog.receipts import Receipt, Validation
 from lastgood.catalog.stages import Stage
 from lastgood.flows.findings import Finding
@@ -26,6 +29,8 @@ from lastgood.flows.policies import rules_of
 from lastgood.flows.reading import reading
 from lastgood.rules.retention_rules import Level
 from lastgood.stores.open import Stores
+
+EVIDENCE_OWNER = "lastgood"
 
 
 def examine(
@@ -43,7 +48,7 @@ def examine(
     with reading(catalog, project, copy_id, reader="validator") as (copy, lent):
         with catalog.transaction() as tx:
             started_at = history.now(tx)
-            policy = rules_of(tx, project, copy.stage_id).validate
+            rules = rules_of(tx, project, copy.stage_id)
             subject = Subject(
                 copy,
                 checkpoints.manifest_body(tx, project, copy.manifest),
@@ -53,7 +58,7 @@ def examine(
             finished = validations.is_finished(tx, copy)
             began_after = receipts.last_number(tx, project, copy.stage_id)
         if finished:
-            examined = ladder.examine(level, stores[copy.store], subject, policy)
+            examined = ladder.examine(level, stores[copy.store], subject, rules.validate)
         else:
             examined = ladder.not_yet(level, "its commit has the marker still to write")
         with catalog.transaction() as tx:
@@ -75,9 +80,12 @@ def examine(
                 problems=finding.problems,
                 last_lines=finding.last_lines,
             )
+            before = receipts.latest_verdict(tx, project, copy_id)
             receipt = receipts.append(tx, copy, validation, actor=actor)
             if finding.verdict == "fail":
                 _stop(tx, stage, copy, receipt, actor)
+                if before is None or before.verdict != "fail":
+                    _keep_as_evidence(tx, copy, receipt, rules.forensic_retention, actor)
     return receipt
 
 
@@ -112,3 +120,19 @@ def _stop(tx: Transaction, stage: Stage, copy: Copy, receipt: Receipt, actor: st
         blocks.block(
             tx, stage.project, stage_id, receipt=receipt.receipt, actor=actor, because=because
         )
+
+
+def _keep_as_evidence(
+    tx: Transaction, copy: Copy, receipt: Receipt, period: timedelta, actor: str
+) -> None:
+    """What damaged a copy is found in its bytes, if at all: an incident hold of its own keeps them
+    for a period, which failures found later do not prolong."""
+    hold = NewHold(
+        kind="incident",
+        owner=EVIDENCE_OWNER,
+        reason=f"evidence of the failed {receipt.level} validation {receipt.receipt[:12]}",
+        placed_by=actor,
+        expires_at=history.now(tx) + period,
+    )
+    hold_id = holds.record(tx, copy.project, hold)
+    holds.take(tx, hold_id, copy.stage_id, [copy.checkpoint_id], actor=actor)

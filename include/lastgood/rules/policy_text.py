@@ -118,7 +118,8 @@ def _uploads(rules: Policy) -> Iterator[str]:
 
 
 def _evidence(rules: Policy) -> Iterator[str]:
-    yield f"Failed attempts stay as evidence for {duration_text(rules.forensic_retention)}."
+    period = duration_text(rules.forensic_retention)
+    yield f"Failed attempts, and copies that fail a validation, stay as evidence for {period}."
 
 
 def _validate(rules: Policy) -> Iterator[str]:
