@@ -10,7 +10,6 @@ from lastgood.catalog.receipts import Verdict
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Store, StoreError
 
-
 SETTLED = "settled"
 """In the topology of an inconclusive finding: another try of the same validator finds the same."""
 
