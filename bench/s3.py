@@ -22,6 +22,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,7 @@ def ceph_in(folder: Path) -> Iterator[Ceph]:
     missing = missing_programs()
     if missing:
         raise SystemExit(f"{', '.join(missing)} not found: install radosgw ceph-mon ceph-osd")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nothing stays behind then, either
     try:
         yield Ceph.start(folder / "ceph")
     finally:
