@@ -102,6 +102,34 @@ def test_the_pass_reads_what_marks_read_and_decides_as_they_do(
     assert told["checkpoints"] == rows
 
 
+def test_the_pass_sees_damage_below_a_checkpoint_as_marks_do(world: World) -> None:
+    base = world.commit(1)
+    middle = world.commit(2, depends_on=[base])
+    last = world.commit(2, stage="sft", depends_on=[middle])
+    instants = [world.now()]
+    for copy, verdict in ((base, "fail"), (middle, "fail"), (base, "pass"), (middle, "pass")):
+        world.advance(HOUR)
+        world.receipt(copy, verdict)  # type: ignore[arg-type]
+        instants.append(world.now())
+    until = world.now()
+    with world.catalog.transaction() as tx:
+        found = list(stage_events.of_project(tx, PROJECT, until))
+    whole = []
+    for at in instants:
+        for stage in found:
+            state = StageState()
+            for event in stage.events:
+                if event.at <= at:
+                    state.apply(event)
+            with world.catalog.transaction() as tx:
+                read = stage_history.of_stage(tx, PROJECT, stage.stage_id, at)
+            assert read is not None
+            assert tuple(state.history) == read.history
+            if stage.stage_id == last.stage_id:
+                whole.append(state.history[0].whole)
+    assert whole == [True, False, False, False, True]
+
+
 def test_it_says_what_could_not_be_gone_back_to(world: World) -> None:
     began = first_hour(world)
     made = []

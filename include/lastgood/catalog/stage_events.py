@@ -16,6 +16,7 @@ from typing import Any
 
 from psycopg.rows import tuple_row
 
+from lastgood.catalog import damage_events
 from lastgood.catalog.db import Transaction
 from lastgood.rules.names import ManifestDigest, StageId
 from lastgood.rules.retention_rules import Candidate, Level, ReceiptVerdict
@@ -130,13 +131,17 @@ def of_project(tx: Transaction, project: str, until: datetime) -> Iterator[Stage
     is read stays the same only if nothing can be recorded at or before it any more (see
     `marks.close_past`)."""
     pressed = _pressed(tx, project, until)
+    based = damage_events.of_project(tx, project, until)
     stages = iter(_rows(tx, _STAGES, {"project": project}))
     while chunk := list(islice(stages, _STAGES_AT_ONCE)):
         found = _of_stages(tx, [row[0] for row in chunk], until)
         for stage_id, workload, stage in chunk:
             events = found.pop(stage_id, [])
-            if any(isinstance(event, Committed) for event in events):
+            manifests = {one.candidate.manifest for one in events if isinstance(one, Committed)}
+            if manifests:
                 events += pressed
+                for manifest in manifests & based.keys():
+                    events += based[manifest]
                 events.sort(key=attrgetter("at"))  # of one instant, in the order of `_of_stages`
                 yield StageEvents(stage_id, StageId.of(project, workload, stage), events)
 

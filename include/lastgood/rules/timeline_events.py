@@ -82,6 +82,16 @@ class Needed:
 
 
 @dataclass(frozen=True, slots=True)
+class Based:
+    """Something that a manifest of this stage depends on, however far, was found damaged or went;
+    or (`whole`) all of it is sound again."""
+
+    at: datetime
+    manifest: ManifestDigest
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A retirement of the stage came to the end of its grace, or was undone."""
 
@@ -98,7 +108,7 @@ class Pressed:
     since: datetime | None
 
 
-Event = Committed | Received | Moved | Referred | Writing | Needed | Ended | Pressed
+Event = Committed | Received | Moved | Referred | Writing | Needed | Based | Ended | Pressed
 
 
 @dataclass(slots=True)
@@ -148,6 +158,7 @@ class StageState:
         self._by_copy: dict[int, tuple[_Checkpoint, _Copy]] = {}
         self._writing: dict[int, Position | None] = {}
         self._newest: dict[int, Position] = {}  # of each generation, whatever became of it
+        self._damaged: set[ManifestDigest] = set()  # they depend on something that is not sound
         self._ended: set[str] = set()
 
     @property
@@ -221,6 +232,8 @@ class StageState:
                     self._writing.pop(event.generation, None)
             case Needed():
                 _turn(self.needed_elsewhere, event.manifest, event.dependent, event.stands)
+            case Based():
+                self._rest(event)
             case Ended():
                 (self._ended.add if event.stands else self._ended.discard)(event.retirement)
             case Pressed():
@@ -252,6 +265,12 @@ class StageState:
             copy.failed = event.verdict is ReceiptVerdict.FAIL
         self._look_again(known)
 
+    def _rest(self, event: Based) -> None:
+        (self._damaged.discard if event.whole else self._damaged.add)(event.manifest)
+        for known in self._checkpoints.values():
+            if known.base.manifest == event.manifest:
+                self._look_again(known)
+
     def _move(self, event: Moved) -> None:
         known, copy = self._by_copy[event.copy_id]
         copy.state = event.state
@@ -281,6 +300,7 @@ class StageState:
             best.failed,
             best.state == "present",
             best.state == "quarantined",
+            base.manifest not in self._damaged,
         )
         was_there = position in self.bytes_of
         self.bytes_of[position] = sum(copy.stored_bytes for copy in existing)
