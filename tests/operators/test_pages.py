@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
-from lastgood.flows import reconcile
+from lastgood.catalog import operator_views
+from lastgood.flows import reconcile, stage_timeline
 from tests.retention.world import World
 
 PAGES = [
@@ -66,15 +69,82 @@ def test_every_page_links_relatively_and_runs_no_script(
         assert found.status_code == (405 if is_form else 200), link
 
 
-def test_the_page_of_a_stage_tells_roles_states_and_verdicts(
+def test_the_page_of_a_stage_tells_roles_receipts_holds_and_the_reason_of_each_decision(
     browser: httpx.Client, lived_in: World
 ) -> None:
+    form = {"checkpoint": "vision/gpt/pretrain/1.1", "kind": "incident", "reason": "look <closely>"}
+    browser.post("/pages/holds", data=form)
+
+    page = browser.get("/pages/checkpoints/vision/gpt/pretrain").text
+    entries = dict(re.findall(r'<li class="[a-z]+" id="([0-9.]+)">(.*?</ul>)', page, re.DOTALL))
+
+    assert list(entries) == ["1.4", "1.3", "1.2", "1.1"]
+    assert "0.333333" in entries["1.4"]
+    assert re.findall(r'aria-label="([^"]*)"><rect', page) == [
+        "all: 1.4, 1.3, 1.2, 1.1",
+        "hot: 1.4, 1.3",
+        "newest: 1.4",
+        "active: 1.4",
+        "floor: 1.4",
+        "hold: 1.1",
+        "leaving: 1.2",
+    ]
+    newest, left, held = (_words(entries[name]) for name in ("1.4", "1.2", "1.1"))
+    assert "the newest committed" in newest
+    assert "receipt pass" in newest
+    assert "Leaves: others took the slots of hot" in left
+    assert "candidate of mark 1: others took the slots of hot (leaves hot)" in left
+    assert "Kept: by a hold alone" in held
+    assert "Held: incident look &lt;closely&gt; ann, until released" in held
+    assert "operator:ann" in held
+
+
+def test_a_timeline_asks_the_catalog_as_often_for_many_checkpoints_as_for_few(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements: list[object] = []
+    execute = psycopg.Cursor.execute
+
+    def counted(cursor: Any, query: Any, *values: Any, **options: Any) -> Any:
+        statements.append(query)
+        return execute(cursor, query, *values, **options)
+
+    def asked() -> int:
+        with world.catalog.transaction() as tx:
+            stage = operator_views.stages(tx, "vision")[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(psycopg.Cursor, "execute", counted)
+            statements.clear()
+            found = stage_timeline.newest(world.catalog, stage, limit=100)
+        assert len(found) == stage.present
+        return len(statements)
+
+    world.commit(1)
+    few = asked()
+    for sequence in range(2, 12):
+        world.commit(sequence)
+
+    assert few > 0
+    assert asked() == few
+
+
+def test_of_many_events_the_newest_are_told_and_the_others_counted(
+    browser: httpx.Client, world: World
+) -> None:
+    copy = world.commit(1)
+    for _ in range(stage_timeline.NEWEST_EVENTS + 1):
+        world.receipt(copy, "pass")
+    world.receipt(copy, "fail")
+
     page = browser.get("/pages/checkpoints/vision/gpt/pretrain").text
 
-    assert page.count(">quarantined<") == 2
-    assert page.count(">hot<") == 2
-    assert "leaves: hot" in page or "leaves: none" in page
-    assert "0.333333" in page
+    assert '<li class="corrupt" id="1.1">' in page
+    assert page.count('<li><span class="when') == stage_timeline.NEWEST_EVENTS
+    assert ">4 earlier</a>" in page
+
+
+def _words(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
 def test_a_hold_by_form_stands_and_says_so(browser: httpx.Client, lived_in: World) -> None:

@@ -70,8 +70,8 @@ def test_a_mark_the_roles_and_why_are_by_the_rules_of_each_stage(world: World) -
     assert left == {copy.copy_id: "hot" for copy in own[:2]} | {
         copy.copy_id: "last" for copy in other[:3]
     }
-    assert roles.of_stage(world.catalog, PROJECT, own[2].stage_id)[1, 3] == ["hot"]
-    assert roles.of_stage(world.catalog, PROJECT, other[2].stage_id)[1, 3] == ["leaves: last"]
+    assert roles.of_stage(world.catalog, PROJECT, own[2].stage_id)[1, 3].names == ["hot"]
+    assert roles.of_stage(world.catalog, PROJECT, other[2].stage_id)[1, 3].names == ["leaves: last"]
     told = why(world.catalog, world.stores, other[2].checkpoint)
     assert told.override == "workloads g*, stages sft"
     assert told.policy_digest == policy.digest

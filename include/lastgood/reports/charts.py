@@ -5,6 +5,7 @@ place."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from markupsafe import Markup
@@ -16,6 +17,9 @@ _WIDTH = 1000.0
 _LEAST = 6.0  # a line that is not empty is never invisible
 _GAP = 2.0
 _FAR = 20
+_LOW = {"quarantined", "deleting", "leaving"}
+
+Span = tuple[datetime, datetime]
 
 
 def equation_bar(lines: Mapping[str, int], label: str) -> Markup:
@@ -103,6 +107,20 @@ def check_strip(past: Sequence[Mapping[str, Any]], severity: str, label: str) ->
         text = f"{str(one['at'])[:10]}: {word}"
         shapes.append(_rect(kind, x, height - tall, step - 2, tall, text))
     return _svg(int(height), label, shapes, width=room * step, kind="chart strip")
+
+
+def lane(points: Sequence[tuple[datetime, str, str]], span: Span, label: str) -> Markup:
+    """Marks along a span of time: each an instant, a kind, and a text. A low one is less: it is
+    only still there, or on its way out."""
+    begin, end = span
+    width, height = 8.0, 18.0
+    scale = (_WIDTH - width) / ((end - begin).total_seconds() or 1.0)
+    shapes = [_rect("base", 0, height - 1, _WIDTH, 1, "")]
+    for at, kind, text in points:
+        x = (at - begin).total_seconds() * scale if end > begin else _WIDTH - width
+        tall = height - 9 if kind in _LOW else height - 1
+        shapes.append(_rect(f"at-{kind}", x, height - 1 - tall, width, tall, text))
+    return _svg(int(height), label, shapes, kind="chart lane")
 
 
 def _rect(kind: str, x: float, y: float, width: float, height: float, title: str) -> Markup:

@@ -19,14 +19,9 @@ from lastgood.catalog import (
     retirements,
 )
 from lastgood.coordinator.auth import anybody
-from lastgood.coordinator.operator_context import (
-    CheckpointPath,
-    ProjectFilter,
-    Reader,
-    stage_named,
-)
+from lastgood.coordinator.operator_context import CheckpointPath, ProjectFilter, Reader
 from lastgood.coordinator.operator_quarantine import in_quarantine
-from lastgood.coordinator.pages import changes, policies, proof
+from lastgood.coordinator.pages import changes, policies, proof, timeline
 from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
@@ -34,7 +29,6 @@ from lastgood.flows import room
 from lastgood.flows import why as why_flow
 from lastgood.flows.overview import overview
 from lastgood.flows.report import finding_json
-from lastgood.flows.roles import of_stage
 from lastgood.flows.upload_overview import upload_overview
 from lastgood.reports.diff import compare
 from lastgood.reports.html import style
@@ -97,46 +91,6 @@ def stages_page(request: Request, operator: Reader) -> HTMLResponse:
         found = operator_views.stages(tx)
         ending = [one for name in projects.names(tx) for one in retirements.of_project(tx, name)]
     return page(request, operator, "stages.html", stages=found, retirements=ending, now=now)
-
-
-@router.get("/checkpoints/{project}/{workload}/{stage}")
-def checkpoints_page(
-    request: Request,
-    operator: Reader,
-    project: str,
-    workload: str,
-    stage: str,
-    skip: Annotated[int, Query(ge=0)] = 0,
-) -> HTMLResponse:
-    """The checkpoints of a stage with what keeps each."""
-    services = services_of(request)
-    with services.catalog.transaction() as tx:
-        now = history.now(tx)
-        known = [
-            one
-            for one in operator_views.stages(tx, project)
-            if (one.workload, one.stage) == (workload, stage)
-        ]
-        if not known:
-            raise NotFound(what="stage", name=f"{project}/{workload}/{stage}")
-        found = operator_views.checkpoints(
-            tx, project=project, workload=workload, stage=stage, limit=_PAGE, skip=skip
-        )
-        receipts = operator_records.receipts(
-            tx, stage=stage_named(project, workload, stage), limit=20
-        )
-    return page(
-        request,
-        operator,
-        "checkpoints.html",
-        stage=known[0],
-        checkpoints=found,
-        roles=of_stage(services.catalog, project, known[0].stage_id),
-        receipts=receipts,
-        now=now,
-        skip=skip,
-        page_rows=_PAGE,
-    )
 
 
 @router.get("/why/{project}/{workload}/{stage}/{position}")
@@ -227,3 +181,4 @@ def findings_page(request: Request, operator: Reader, closed: bool = False) -> H
 router.include_router(changes.router)
 router.include_router(policies.router)
 router.include_router(proof.router)
+router.include_router(timeline.router)
