@@ -10,8 +10,12 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from lastgood.catalog import operator_views
+from lastgood.coordinator import operators
+from lastgood.coordinator.operator_auth import Operator, TokenGuard
 from lastgood.flows import reconcile, stage_timeline
 from tests.retention.world import World
 
@@ -216,6 +220,36 @@ def test_a_hold_is_released_by_form(browser: httpx.Client, lived_in: World) -> N
 
     assert answer.status_code == 303
     assert "No hold stands." in browser.get("/pages/holds").text
+
+
+async def _may_read(*_: object) -> Operator:
+    return Operator("eve", may_change=False)
+
+
+def test_who_may_only_read_is_offered_no_form_and_refused_every_change(
+    browser: httpx.Client, lived_in: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TokenGuard, "identify", _may_read)
+    app = FastAPI()
+    operators.include(app, TokenGuard("0" * 64))
+    changes = {
+        route.path
+        for route in app.routes
+        if isinstance(route, APIRoute) and route.path.startswith("/pages/")
+        if not {"GET", "HEAD"} >= (route.methods or set())
+    }
+
+    assert {"/pages/holds", "/pages/quarantine/undo", "/pages/findings/assign"} < changes
+    for path in PAGES:
+        page = browser.get(f"/pages/{path}")
+        assert (page.status_code, "<form" in page.text, "eve (may read)" in page.text) == (
+            200,
+            False,
+            True,
+        ), path
+    for path in changes:
+        refused = browser.post(path, data={})
+        assert (refused.status_code, "eve" in refused.text) == (403, True), path
 
 
 @pytest.mark.parametrize(
