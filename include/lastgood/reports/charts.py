@@ -17,7 +17,7 @@ _WIDTH = 1000.0
 _LEAST = 6.0  # a line that is not empty is never invisible
 _GAP = 2.0
 _FAR = 20
-_LOW = {"quarantined", "deleting", "leaving"}
+_LOW = ("quarantined", "deleting", "leaving")
 
 Span = tuple[datetime, datetime]
 
@@ -118,7 +118,7 @@ def lane(points: Sequence[tuple[datetime, str, str]], span: Span, label: str) ->
     shapes = [_rect("base", 0, height - 1, _WIDTH, 1, "")]
     for at, kind, text in points:
         x = (at - begin).total_seconds() * scale if end > begin else _WIDTH - width
-        tall = height - 9 if kind in _LOW else height - 1
+        tall = height - 9 if kind.endswith(_LOW) else height - 1
         shapes.append(_rect(f"at-{kind}", x, height - 1 - tall, width, tall, text))
     return _svg(int(height), label, shapes, kind="chart lane")
 

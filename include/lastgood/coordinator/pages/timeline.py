@@ -88,8 +88,12 @@ def _lane(name: str, entries: Sequence[Entry], span: charts.Span) -> Lane:
     points = []
     for entry in reversed(entries):
         one = entry.checkpoint
-        state = "corrupt" if entry.is_corrupt else entry.state
+        state = f"corrupt at-{entry.state}" if entry.is_corrupt else entry.state
         kind = {"all": state, "leaving": "leaving", "hold": "held"}.get(name, "kept")
-        points.append((one.committed_at, kind, f"{one.generation}.{one.sequence}: {state}"))
+        points.append((one.committed_at, kind, f"{one.generation}.{one.sequence}: {_words(entry)}"))
     listed = ", ".join(f"{one.checkpoint.generation}.{one.checkpoint.sequence}" for one in entries)
     return Lane(name, len(entries), charts.lane(points, span, f"{name}: {listed}"))
+
+
+def _words(entry: Entry) -> str:
+    return f"{entry.state}, corrupt" if entry.is_corrupt else entry.state
