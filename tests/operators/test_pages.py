@@ -30,6 +30,7 @@ PAGES = [
     "quarantine",
     "uploads",
     "capacity",
+    "policies",
     "findings",
     "drills",
 ]
@@ -130,6 +131,10 @@ def test_a_timeline_asks_the_catalog_as_often_for_many_checkpoints_as_for_few(
 
     assert few > 0
     assert asked() == few
+    with world.catalog.transaction() as tx:
+        stage = operator_views.stages(tx, "vision")[0]
+    older = stage_timeline.newest(world.catalog, stage, limit=3, skip=2)
+    assert [one.checkpoint.sequence for one in older] == [9, 8, 7]
 
 
 def test_of_many_events_the_newest_are_told_and_the_others_counted(

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.operator_views import PAGE_ROWS
-from lastgood.rules.names import CheckpointId, StageId
+from lastgood.rules.names import CheckpointId
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,11 @@ def receipts(
     *,
     project: str | None = None,
     checkpoint: CheckpointId | None = None,
-    stage: StageId | None = None,
     verdict: str | None = None,
     limit: int = PAGE_ROWS,
 ) -> list[ReceiptView]:
     """Receipts, the newest first."""
-    name = checkpoint.stage_id if checkpoint is not None else stage
+    name = checkpoint.stage_id if checkpoint is not None else None
     rows = tx.execute(
         """
         SELECT r.receipt, s.project || '/' || s.workload || '/' || s.stage || '/' || k.generation
