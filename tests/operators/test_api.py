@@ -290,6 +290,14 @@ def test_metrics_count_what_the_catalog_counts(
     assert value("report_passed", 'project="vision",store="local"') == 1
     exposed = 'project="vision",stage="pretrain",workload="gpt"'
     assert 600 <= value("rpo_age_seconds", exposed) < 700
+    took = 'quantile="0.95",step="{}",where="vision"'
+    (sealed,) = world.row(
+        "SELECT extract(epoch FROM max(recorded_at) FILTER (WHERE to_state = 'committed')"
+        " - max(recorded_at) FILTER (WHERE to_state = 'sealed'))::float"
+        " FROM lastgood.attempt_transitions"
+    )
+    assert value("step_seconds", took.format("commit")) == pytest.approx(sealed)
+    assert value("step_seconds", took.format("validate-checksum")) >= 0
 
 
 def test_a_validation_is_asked_for_and_is_due_then(api: httpx.Client, world: World) -> None:

@@ -265,7 +265,7 @@ def test_an_older_listing_changes_no_finding(
     _run(catalog, tmp_path)
 
     with catalog.transaction() as tx:
-        reconcile._carry_on(tx, "vision", older, "dag:test")
+        reconcile.carry_on(tx, "vision", older, "dag:test")
 
     with catalog.transaction() as tx:
         assert findings.current(tx, projects=["vision"], closed=True) == []

@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from lastgood.catalog import (
+    durations,
     finding_alerts,
     incomplete_uploads,
     lifecycle_checks,
@@ -72,6 +73,7 @@ class _OfCatalog(Collector):
             yield from _attention(tx)
             yield from _capacity(tx)
             yield from _recovery(tx)
+            yield _durations(tx)
 
 
 def _states(tx: Transaction) -> Iterator[Metric]:
@@ -207,6 +209,18 @@ def _recovery(tx: Transaction) -> Iterator[Metric]:
                 family.add_metric([one.project, one.workload_class, "0.5"], spread.p50)
                 family.add_metric([one.project, one.workload_class, "0.95"], spread.p95)
     yield from (restores, gaps)
+
+
+def _durations(tx: Transaction) -> Metric:
+    took = _gauge(
+        "step_seconds",
+        "Commits, validations, deletions and inventories, over 30 days",
+        ["step", "where", "quantile"],
+    )
+    for one in durations.measured(tx):
+        took.add_metric([one.step, one.where, "0.5"], one.p50)
+        took.add_metric([one.step, one.where, "0.95"], one.p95)
+    return took
 
 
 def _gauge(name: str, says: str, labels: list[str]) -> GaugeMetricFamily:
