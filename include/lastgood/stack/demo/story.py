@@ -163,9 +163,14 @@ def _resume(demo: Demo, job: TrainingJob, uninterrupted: Path) -> None:
 def _validate(demo: Demo) -> None:
     _run(demo, "verify_commits", "finish what is sealed")
     _run(demo, "validate_restores", "read every new checkpoint again")
+    # A scheduled sweep may have taken some meanwhile, which nobody reads any more.
     wait_until(
-        "every checkpoint has a receipt",
-        lambda: all(one["verdicts"].get("checksum") for one in demo.checkpoints()),
+        "every checkpoint that is there has a receipt",
+        lambda: all(
+            one["verdicts"].get("checksum")
+            for one in demo.checkpoints()
+            if any(copy["state"] == "present" for copy in one["copies"])
+        ),
         PATIENCE,
     )
 
