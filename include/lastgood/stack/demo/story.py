@@ -62,6 +62,14 @@ class Demo:
             found.values(), key=lambda one: (one["generation"], one["sequence"]), reverse=True
         )
 
+    def present(self) -> list[dict[str, Any]]:
+        """Those of which a copy is there: a scheduled sweep may take some at any time."""
+        return [
+            one
+            for one in self.checkpoints()
+            if any(copy["state"] == "present" for copy in one["copies"])
+        ]
+
 
 def begin(place: Place, screen: Screen, key: str) -> Demo:
     """A demo under a name that nobody used before."""
@@ -130,7 +138,7 @@ def _die(demo: Demo, job: TrainingJob) -> tuple[Mapping[str, Any], int]:
 def _kept_meanwhile(demo: Demo) -> Iterator[tuple[str, str]]:
     """The oldest checkpoint has a hold, the one after it a reader who takes his time."""
     place = demo.place
-    read, held = [one["checkpoint"] for one in demo.checkpoints()][-2:]
+    read, held = [one["checkpoint"] for one in demo.present()][-2:]
     with demo.screen.step("hold the oldest checkpoint, and begin to read the next one"):
         reason = "shown by make run"
         place.lastgood("hold", held, "--kind", "research", "--reason", reason)
@@ -163,14 +171,9 @@ def _resume(demo: Demo, job: TrainingJob, uninterrupted: Path) -> None:
 def _validate(demo: Demo) -> None:
     _run(demo, "verify_commits", "finish what is sealed")
     _run(demo, "validate_restores", "read every new checkpoint again")
-    # A scheduled sweep may have taken some meanwhile, which nobody reads any more.
     wait_until(
         "every checkpoint that is there has a receipt",
-        lambda: all(
-            one["verdicts"].get("checksum")
-            for one in demo.checkpoints()
-            if any(copy["state"] == "present" for copy in one["copies"])
-        ),
+        lambda: all(one["verdicts"].get("checksum") for one in demo.present()),
         PATIENCE,
     )
 
