@@ -20,13 +20,10 @@ from lastgood.stores.base import (
     UploadGone,
     UploadId,
 )
+from lastgood.stores.profile_findings import FIRST, SECOND, Findings, uploads_listed
 
 SCRATCH = "probe/"
 LEFT_BEHIND_AFTER = timedelta(hours=1)  # a probe takes seconds
-FIRST, SECOND = b"what was written first", b"what came second"
-ODD_NAMES = ("a+b c", "%20", "é")  # encoded, or not, by whoever lists them
-
-Findings = dict[Ability, Finding]
 
 
 def probe(store: Store) -> FoundProfile:
@@ -167,16 +164,3 @@ def _attests(store: Store, key: Key, sha256: str) -> Findings:
         Ability.SHA256_PARTS: Finding(Answer.YES if by_part else Answer.NO, computed),
         Ability.SHA256_COMPOSITE: Finding(Answer.NO, "it keeps the parts' own digests"),
     }
-
-
-def uploads_listed(store: Store, prefix: Prefix) -> Finding:
-    """Whether pending uploads are all listed below a prefix, under their exact keys."""
-    begun = {Key(f"{prefix}{name}") for name in ODD_NAMES}
-    ids = {key: store.create_upload(key, 1) for key in begun}
-    listing = store.uploads(prefix)
-    listed = {upload.key for upload in listing}
-    for key, upload_id in ids.items():
-        store.abort_upload(key, upload_id)
-    if listed == begun and listing.complete:
-        return Finding(Answer.YES, f"{len(begun)} of {len(begun)}, odd characters included")
-    return Finding(Answer.NO, f"{len(listed & begun)} of {len(begun)}")

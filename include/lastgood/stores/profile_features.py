@@ -8,8 +8,8 @@ from botocore.exceptions import ClientError
 
 from lastgood.rules.store_profile import Ability, Answer, Finding
 from lastgood.stores.base import Key, Prefix
-from lastgood.stores.profile import FIRST, ODD_NAMES, SECOND, Findings
 from lastgood.stores.profile_asking import Asking, finding, refusal
+from lastgood.stores.profile_findings import FIRST, ODD_NAMES, SECOND, Findings
 from lastgood.stores.s3_client import REFUSED, BulkForm, code_of, described, in_form
 from lastgood.stores.s3_locks import NO_LOCK
 

@@ -13,8 +13,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from lastgood.rules.store_profile import Ability, Answer, Finding
 from lastgood.stores.base import Prefix, StoreError
-from lastgood.stores.profile import Findings, uploads_listed
 from lastgood.stores.profile_features import Features
+from lastgood.stores.profile_findings import Findings, uploads_listed
 from lastgood.stores.profile_writes import Writes
 from lastgood.stores.s3_client import REFUSED, BulkForm, code_of, described
 

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lastgood.rules.store_profile import Ability, Answer, Finding
-from lastgood.stores.profile import FIRST, SECOND, Findings
 from lastgood.stores.profile_asking import Asking, base64_of, finding, refusal, sha256_header
+from lastgood.stores.profile_findings import FIRST, SECOND, Findings
 
 
 class Writes(Asking):
