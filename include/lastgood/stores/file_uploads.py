@@ -25,6 +25,7 @@ from lastgood.stores.base import (
     UploadId,
 )
 from lastgood.stores.keys import QUARANTINE, UPLOADS, Path, path_of
+from lastgood.stores.parts import part_count, require_whole
 from lastgood.stores.tree import FOLDER, NEW_FILE, Tree, write_all
 from lastgood.stores.upload_folder import DATA, Begun, UploadFolder, Writer
 from lastgood.stores.walk import Tally
@@ -145,21 +146,14 @@ class FileUploads:
                 attest(self._tree, begun.key, os.fstat(data), held)
 
     def _check_whole(
-        self, begun: Begun, held: tuple[Part, ...], asked: Sequence[Part], data_bytes: int
+        self, begun: Begun, held: tuple[Part, ...], named: Sequence[Part], data_bytes: int
     ) -> None:
-        by_number = {part.number: part for part in held}
-        for part in asked:
-            ours = by_number.get(part.number)
-            if ours is None or part.size_bytes != ours.size_bytes:
-                raise self._invalid(begun.key, part.number, f"{ours} is held, {part} was named")
-            if part.sha256 is not None and part.sha256 != ours.sha256:
-                raise self._invalid(begun.key, part.number, f"its SHA-256 is {ours.sha256}")
-        if not begun.is_whole(held) or [part.number for part in asked] != sorted(by_number):
-            last = len(asked)
-            reason = f"{len(held)} parts are held and {last} were named, in order; not the whole"
-            raise self._invalid(begun.key, last, reason)
+        count = part_count(begun.size_bytes, begun.part_bytes)
+        require_whole(self._tree.store, begun.key, held, named, count)
+        if not begun.is_whole(held):
+            raise self._invalid(begun.key, count, "a part held is not of its size")
         if data_bytes != begun.size_bytes:
-            raise self._invalid(begun.key, len(asked), f"{data_bytes} bytes are on disk")
+            raise self._invalid(begun.key, count, f"{data_bytes} bytes are on disk")
 
     def _is_published(self, path: Path, data: int) -> bool:
         ours = os.fstat(data)

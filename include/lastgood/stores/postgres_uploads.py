@@ -27,7 +27,7 @@ from lastgood.stores.base import (
     UploadGone,
     UploadId,
 )
-from lastgood.stores.parts import part_count, part_size
+from lastgood.stores.parts import part_count, part_size, require_whole
 from lastgood.stores.postgres_database import Connection, Database
 from lastgood.stores.postgres_reader import CHUNK_BYTES
 
@@ -152,7 +152,8 @@ class PostgresUploads:
         """Publish the object in one transaction."""
         with self._transaction(key, upload_id, "complete an upload") as tx:
             begun = self._begun(tx, key, upload_id, lock=True)
-            self._check_whole(begun, self._held(tx, begun), parts)
+            count = part_count(begun.size_bytes, begun.part_bytes)
+            require_whole(self._database.store, key, self._held(tx, begun), parts, count)
             object_id = new_object(tx, self._database.store, key, begun.size_bytes)
             tx.execute(
                 "UPDATE parts SET object_id = %s, upload_id = NULL"
@@ -160,19 +161,6 @@ class PostgresUploads:
                 (object_id, upload_id),
             )
             tx.execute("DELETE FROM uploads WHERE upload_id = %s", (upload_id,))
-
-    def _check_whole(self, begun: _Begun, held: tuple[Part, ...], asked: Sequence[Part]) -> None:
-        by_number = {part.number: part for part in held}
-        for part in asked:
-            ours = by_number.get(part.number)
-            if ours is None or part.size_bytes != ours.size_bytes:
-                raise self._invalid(begun.key, part.number, f"{ours} is held, {part} was named")
-            if part.sha256 is not None and part.sha256 != ours.sha256:
-                raise self._invalid(begun.key, part.number, f"its SHA-256 is {ours.sha256}")
-        whole = list(range(1, part_count(begun.size_bytes, begun.part_bytes) + 1))
-        if [part.number for part in asked] != whole or sorted(by_number) != whole:
-            reason = f"{len(held)} parts are held and {len(asked)} were named, in order; not the"
-            raise self._invalid(begun.key, len(asked), f"{reason} {len(whole)} of the whole")
 
     def abort(self, key: Key, upload_id: UploadId) -> Outcome:
         """Throw an upload away, however far it got; an object that it published stays."""
