@@ -38,9 +38,9 @@ from typing import Any
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
 from lastgood.catalog.tokens import create_project_key
-from lastgood.flows import commit, verify
-from lastgood.flows.apply import apply
+from lastgood.flows.jobs import commit, verify
 from lastgood.flows.services import stores_of
+from lastgood.flows.settings.apply import apply
 from lastgood.runner import Workload, upload
 from lastgood.stack.ports import LOOPBACK, free_port
 from lastgood.stack.postgres import EmbeddedPostgres

@@ -30,7 +30,7 @@ import httpx
 from lastgood.catalog import tokens
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
-from lastgood.flows.apply import apply
+from lastgood.flows.settings.apply import apply
 from lastgood.stack.postgres import EmbeddedPostgres, remove
 
 OBJECTS = 16

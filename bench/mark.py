@@ -39,8 +39,8 @@ import psycopg
 from lastgood.catalog import stage_history
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
-from lastgood.flows import mark
-from lastgood.flows.configuration import read_policy
+from lastgood.flows.retention import mark
+from lastgood.flows.settings.configuration import read_policy
 from lastgood.stack.postgres import EmbeddedPostgres, remove
 
 BY_STAGE = 100

@@ -27,8 +27,9 @@ import psycopg
 
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
-from lastgood.flows import mark, policy_diff
-from lastgood.flows.configuration import read_policy
+from lastgood.flows.policy_change import policy_diff
+from lastgood.flows.retention import mark
+from lastgood.flows.settings.configuration import read_policy
 from lastgood.rules.policy import Policy
 from lastgood.stack.postgres import EmbeddedPostgres
 

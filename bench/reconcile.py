@@ -27,11 +27,11 @@ from typing import Any
 
 import duckdb
 
-from lastgood.flows import inventory_join
-from lastgood.flows.inventory import explain
-from lastgood.flows.inventory_join import named
-from lastgood.flows.inventory_kept import KeptFile, KeptManifest, Place, described
-from lastgood.flows.inventory_rows import EXPECTED, LISTED, OWNED, RowWriter, Written
+from lastgood.flows.inventories import join
+from lastgood.flows.inventories.explanation import explain
+from lastgood.flows.inventories.join import named
+from lastgood.flows.inventories.kept import KeptFile, KeptManifest, Place, described
+from lastgood.flows.inventories.rows import EXPECTED, LISTED, OWNED, RowWriter, Written
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.layout import inventory_prefix
 from lastgood.stores.base import Usage
@@ -292,7 +292,7 @@ def peak_bytes() -> int:
 
 
 def ours(place: Place, manifest: KeptManifest, memory: str) -> dict[str, int]:
-    inventory_join.MEMORY = memory
+    join.MEMORY = memory
     told = explain(place, manifest)
     assert told.whole.equation.closes()
     assert told.whole.equation.totals[Line.COMMITTED].keys
@@ -349,7 +349,7 @@ def export(scratch: Path, objects: int) -> None:
     """How fast the catalog hands out what it expects."""
     from lastgood.catalog.db import Catalog
     from lastgood.catalog.migrate import migrate
-    from lastgood.flows.inventory_export import export_expected
+    from lastgood.flows.inventories.export import export_expected
     from lastgood.stack.postgres import EmbeddedPostgres, remove
 
     data = Path(tempfile.mkdtemp(prefix="lastgood-bench-"))

@@ -41,7 +41,7 @@ from s3 import ceph_in, plain_client, rclone
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
 from lastgood.catalog.tokens import create_project_key
-from lastgood.flows.apply import apply
+from lastgood.flows.settings.apply import apply
 from lastgood.runner import Workload, upload
 from lastgood.stack.ceph import Ceph
 from lastgood.stack.postgres import EmbeddedPostgres

@@ -44,7 +44,7 @@ class OverdueFindings(BaseNotifier):
     def notify(self, context: Context) -> None:
         """Tell by every notifier, then raise NotTold if one of them failed."""
         from lastgood.catalog.connect import open_catalog
-        from lastgood.flows import overdue
+        from lastgood.flows.reconciliation import overdue
 
         run = str(context["run_id"])
         failed: list[str] = []

@@ -23,8 +23,8 @@ from lastgood.rules.contract_pod import COMMAND, DRILL, FETCH
 if TYPE_CHECKING:  # every Airflow process reads the DAG file, and with it this one
     from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
-    from lastgood.flows.pod_document import PodPlan
-    from lastgood.flows.pod_outcome import PodRun
+    from lastgood.flows.validation.pod_document import PodPlan
+    from lastgood.flows.validation.pod_outcome import PodRun
 
 _log = logging.getLogger(__name__)
 _LINES, _LINE_CHARACTERS, _TAIL_BYTES = 40, 500, 64 << 10
@@ -149,7 +149,7 @@ class _Seen:
         self._lines: Sequence[str] = ()
 
     def told(self, error: str | None) -> PodRun:
-        from lastgood.flows.pod_outcome import PodRun
+        from lastgood.flows.validation.pod_outcome import PodRun
 
         return PodRun(self._name, self._status, error, self._node, self._lines, self._made)
 

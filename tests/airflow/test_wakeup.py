@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.flows import pressure
+from lastgood.flows.capacity import pressure
 from lastgood.wakeup import AWAITED, OutboxTrigger
 from tests.retention.world import PROJECT, World, opened
 

@@ -11,7 +11,7 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog.db import Catalog
-from lastgood.flows import audit
+from lastgood.flows.auditing import audit
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.retention.world import World, opened
 

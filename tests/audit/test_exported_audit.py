@@ -15,8 +15,9 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog.db import Catalog
-from lastgood.flows import audit, audit_file, cleanup, daily_digest
-from lastgood.flows.audit_file import Checked
+from lastgood.flows.auditing import audit, audit_file, daily_digest
+from lastgood.flows.auditing.audit_file import Checked
+from lastgood.flows.cleaning import cleanup
 from lastgood.rules import layout
 from lastgood.rules.certificates import identity
 from lastgood.stack.postgres import EmbeddedPostgres

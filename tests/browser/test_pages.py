@@ -23,7 +23,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from lastgood.coordinator.operator_auth import TOKEN_VARIABLE
 from lastgood.coordinator.serve import standalone
-from lastgood.flows import reconcile
+from lastgood.flows.reconciliation import reconcile
 from tests.retention.world import World
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from lastgood.flows import reconcile
+from lastgood.flows.reconciliation import reconcile
 from lastgood.rules import layout
 from tests.retention.world import World
 

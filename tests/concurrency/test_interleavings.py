@@ -20,7 +20,10 @@ from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.holds import NewHold, Selector
-from lastgood.flows import commit, hold, mark, quarantine, read, retire
+from lastgood.flows import quarantine
+from lastgood.flows.jobs import commit, read
+from lastgood.flows.keeping import hold, retire
+from lastgood.flows.retention import mark
 from lastgood.rules import layout
 from lastgood.rules.scope import Scope
 from lastgood.stack.postgres import EmbeddedPostgres

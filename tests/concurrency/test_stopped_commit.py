@@ -15,8 +15,11 @@ import pytest
 
 from lastgood.catalog import attempts, copies, generations, locks, stages
 from lastgood.errors import FencedGeneration
-from lastgood.flows import commit, mark, sweep, validate
+from lastgood.flows.jobs import commit
+from lastgood.flows.retention import mark
 from lastgood.flows.services import Services
+from lastgood.flows.sweeping import sweep
+from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.rules.manifest import Manifest
 from lastgood.stores.base import Key, Prefix, StoredObject

@@ -13,7 +13,9 @@ from lastgood import errors
 from lastgood.catalog import copies, holds, marks, readers, tombstones
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold, Selector
-from lastgood.flows import hold, read, sweep
+from lastgood.flows.jobs import read
+from lastgood.flows.keeping import hold
+from lastgood.flows.sweeping import sweep
 from lastgood.stores.base import KeyOutcome, Prefix, Store, StoredObject
 from tests.concurrency.sessions import Session, Stop, standing, stop_after, wait_until_blocked
 from tests.retention.world import PROJECT, World, opened

@@ -13,8 +13,8 @@ import uvicorn
 from lastgood.catalog import tokens
 from lastgood.catalog.db import Catalog
 from lastgood.coordinator.serve import standalone
-from lastgood.flows.apply import apply
 from lastgood.flows.services import Services
+from lastgood.flows.settings.apply import apply
 from tests.coordinator.api import Api
 
 CONFIG = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from lastgood.flows import cleanup
+from lastgood.flows.cleaning import cleanup
 from lastgood.flows.services import Services
 from lastgood.stores.base import Prefix
 from tests.conftest import MoveClock

@@ -9,7 +9,7 @@ import pytest
 
 from lastgood.catalog import capacity_states
 from lastgood.catalog.db import Catalog
-from lastgood.flows.apply import apply
+from lastgood.flows.settings.apply import apply
 from tests.coordinator.api import Api, ok, refused
 from tests.coordinator.conftest import CONFIG, write_config
 

@@ -12,9 +12,9 @@ import pytest
 from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
 from lastgood.errors import CatalogBehind, ForeignCatalog
-from lastgood.flows import sweep
 from lastgood.flows.control_keys import guard
 from lastgood.flows.services import Services
+from lastgood.flows.sweeping import sweep
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.conftest import OWNER_ROLE
 from tests.coordinator.api import Api, Writer, ok, refused
@@ -59,7 +59,7 @@ def _end_sessions(dsn: str) -> None:
 def _hold(catalog: Catalog) -> None:
     from lastgood.catalog import copies
     from lastgood.catalog.holds import NewHold
-    from lastgood.flows import hold
+    from lastgood.flows.keeping import hold
 
     services = Services.of(catalog)
     with catalog.transaction() as tx:
@@ -138,7 +138,7 @@ def test_two_catalogs_on_one_prefix_are_refused(
 ) -> None:
     from psycopg.conninfo import make_conninfo
 
-    from lastgood.flows.apply import apply
+    from lastgood.flows.settings.apply import apply
 
     name = f"second_{secrets.token_hex(6)}"
     postgres.create_database(name, template=template_catalog, owner=OWNER_ROLE)

@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from lastgood.catalog.db import Catalog
-from lastgood.flows import rebuild
+from lastgood.flows.rebuilding import rebuild
 from lastgood.flows.services import Services
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.conftest import OWNER_ROLE

@@ -13,7 +13,7 @@ import pytest
 from lastgood.catalog import copies, locks
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.generations import Writer as WriterToken
-from lastgood.flows import commit, sealing
+from lastgood.flows.jobs import commit, sealing
 from lastgood.flows.services import Services
 from lastgood.rules.manifest import Manifest
 from tests.coordinator.api import RUNNER, Api, bearer, ok, refused

@@ -13,7 +13,8 @@ import httpx
 import pytest
 
 from lastgood.catalog.db import Catalog
-from lastgood.flows import commit, overview, verify
+from lastgood.flows import overview
+from lastgood.flows.jobs import commit, verify
 from lastgood.flows.services import Services
 from lastgood.stack.ceph import Ceph
 from lastgood.stores import parts
@@ -448,7 +449,7 @@ class TestRoom:
     def test_above_hard_an_attempt_goes_to_the_approved_spill_store(
         self, api: Api, catalog: Catalog, tmp_path: Path
     ) -> None:
-        from lastgood.flows.apply import apply
+        from lastgood.flows.settings.apply import apply
         from tests.coordinator.conftest import write_config
 
         spill = CONFIG["stores/local.yaml"].replace("local", "spill")

@@ -14,8 +14,10 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import drills
 from lastgood.catalog.drills import Drill
-from lastgood.flows import audit, drill, scheduled
-from lastgood.flows.drill_scratch import open_scratch, project_of
+from lastgood.flows import scheduled
+from lastgood.flows.auditing import audit
+from lastgood.flows.drills import drill
+from lastgood.flows.drills.scratch import open_scratch, project_of
 from lastgood.flows.overview import overview
 from lastgood.rules import layout
 from lastgood.stores.base import Prefix
@@ -176,13 +178,13 @@ class _NoLife:
 def test_a_life_that_breaks_off_is_told_and_what_it_held_is_given_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lastgood.flows import drill_life
+    from lastgood.flows.drills import life
 
     def refuse(*_: object, **__: object) -> None:
         raise errors.Unavailable(what="store local", reason="it went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(drill_life.quarantine, "undo", refuse)
+        patch.setattr(life.quarantine, "undo", refuse)
         told = run(world)
     (failure,) = drill.failures(told)
     assert failure.startswith("the life is lived to its end")

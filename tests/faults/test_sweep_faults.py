@@ -16,7 +16,7 @@ from lastgood.catalog import attempt_objects, attempts, tombstones
 from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.copies import Copy
 from lastgood.faults import CLEANUP_POINTS, SWEEP_POINTS, UNDO_POINTS
-from lastgood.flows import cleanup
+from lastgood.flows.cleaning import cleanup
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from tests.factories import upload_object
@@ -38,7 +38,10 @@ PREAMBLE = """
 import sys
 from lastgood.catalog.connect import open_catalog
 from lastgood.catalog.holds import NewHold
-from lastgood.flows import cleanup, hold, quarantine, sweep
+from lastgood.flows.cleaning import cleanup
+from lastgood.flows.keeping import hold
+from lastgood.flows import quarantine
+from lastgood.flows.sweeping import sweep
 from lastgood.flows.services import stores_of
 from lastgood.rules.names import CheckpointId
 catalog = open_catalog()

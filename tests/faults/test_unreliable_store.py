@@ -15,7 +15,8 @@ from botocore.awsrequest import AWSResponse
 
 from lastgood.catalog import certificates, locks, tombstones
 from lastgood.catalog.copies import Copy
-from lastgood.flows import audit, validate
+from lastgood.flows.auditing import audit
+from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.file import FileStore
 from lastgood.stores.s3 import S3Store

@@ -10,9 +10,9 @@ import pytest
 from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
 from lastgood.errors import Conflict, ForeignCatalog, InvalidConfig, Unavailable
-from lastgood.flows.apply import apply
 from lastgood.flows.control_keys import guard
 from lastgood.flows.services import stores_of
+from lastgood.flows.settings.apply import apply
 
 STORE = """\
 name: local

@@ -14,8 +14,8 @@ from lastgood.catalog.db import Catalog
 from lastgood.catalog.store_profiles import KeptProfile
 from lastgood.errors import ForeignCatalog, InvalidConfig
 from lastgood.flows import control_keys, store_profile
-from lastgood.flows.apply import apply
 from lastgood.flows.services import stores_of
+from lastgood.flows.settings.apply import apply
 from lastgood.flows.store_profile import StoreUnfit
 from lastgood.rules.store_profile import Ability
 from lastgood.stack.ceph import Ceph

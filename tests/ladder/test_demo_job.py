@@ -13,8 +13,8 @@ from lastgood.catalog import copies, receipts
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.receipts import Receipt
-from lastgood.flows import validate
 from lastgood.flows.services import Services
+from lastgood.flows.validation import validate
 from lastgood.rules.contract import NEXT_LOSS
 from lastgood.rules.names import CheckpointId
 from lastgood.runner import upload

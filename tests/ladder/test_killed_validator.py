@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from lastgood.flows.local_files import scratch_folder
-from lastgood.flows.reading import reading
+from lastgood.flows.validation.local_files import scratch_folder
+from lastgood.flows.validation.reading import reading
 from tests.ladder.conftest import receipts_of
 from tests.retention.world import PROJECT, World
 
@@ -30,7 +30,7 @@ def another_process(code: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 HOLDS_A_FOLDER = """
     import time
-    from lastgood.flows.local_files import scratch_folder
+    from lastgood.flows.validation.local_files import scratch_folder
     with scratch_folder() as folder:
         (folder / "checkpoint").mkdir()
         (folder / "checkpoint" / "big").write_bytes(bytes(1000))
@@ -80,7 +80,7 @@ def test_the_lease_of_a_killed_validator_lapses_and_until_then_keeps_nobody_else
     code = f"""
         import time
         from lastgood.catalog.db import Catalog
-        from lastgood.flows.reading import reading
+        from lastgood.flows.validation.reading import reading
         with Catalog({catalog_dsn!r}) as catalog:
             with reading(catalog, {PROJECT!r}, {old.copy_id}, reader="validator"):
                 print("reads", flush=True)

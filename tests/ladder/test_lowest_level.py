@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lastgood.catalog.copies import Copy
-from lastgood.flows import validate
+from lastgood.flows.validation import validate
 from tests.ladder.conftest import receipts_of
 from tests.retention.world import World
 from tests.validators.building import write_tensors

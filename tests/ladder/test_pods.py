@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from lastgood.catalog.copies import Copy
-from lastgood.flows import pod_document, validate
-from lastgood.flows.levels import Ladder
+from lastgood.flows.validation import pod_document, validate
+from lastgood.flows.validation.levels import Ladder
 from lastgood.pods import OperatorPods
 from lastgood.runner import fetch
 from tests.coordinator.conftest import Server

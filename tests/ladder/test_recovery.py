@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from lastgood.catalog import recovery
-from lastgood.flows import validate
 from lastgood.flows.overview import overview
+from lastgood.flows.validation import validate
 from tests.ladder.conftest import Contracts, commit_restorable
 from tests.retention.world import World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lastgood import errors
-from lastgood.flows import validate
+from lastgood.flows.validation import validate
 from lastgood.rules.names import CheckpointId
 from tests.ladder.conftest import Contracts, commit_restorable
 from tests.retention.world import PROJECT, World

@@ -11,7 +11,8 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import blocks
 from lastgood.catalog.copies import Copy
-from lastgood.flows import read, validate
+from lastgood.flows.jobs import read
+from lastgood.flows.validation import validate
 from lastgood.rules.names import CheckpointId
 from tests.ladder.conftest import LOSS, Contracts, commit_restorable, receipts_of
 from tests.retention.world import PROJECT, World

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lastgood.catalog import blocks
-from lastgood.flows import restore_level, unblock, validate
-from lastgood.flows.levels import Ladder
+from lastgood.flows.validation import restore_level, unblock, validate
+from lastgood.flows.validation.levels import Ladder
 from lastgood.rules.retention_rules import Level
 from tests.ladder.conftest import LOSS, Contracts, commit_restorable, receipts_of
 from tests.retention.world import PROJECT, World

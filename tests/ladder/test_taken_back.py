@@ -9,7 +9,8 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog.copies import Copy
-from lastgood.flows import checksum, read, unblock, validate
+from lastgood.flows.jobs import read
+from lastgood.flows.validation import checksum, unblock, validate
 from tests.ladder.conftest import Contracts, commit_restorable, receipts_of
 from tests.retention.world import World
 

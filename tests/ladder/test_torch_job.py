@@ -13,8 +13,8 @@ import pytest
 
 from lastgood.catalog import copies, receipts
 from lastgood.catalog.db import Catalog
-from lastgood.flows import validate
 from lastgood.flows.services import Services
+from lastgood.flows.validation import validate
 from lastgood.rules.names import CheckpointId
 from lastgood.stack.ports import free_port
 from tests.runner.conftest import (  # noqa: F401 - fixtures

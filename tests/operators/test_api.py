@@ -9,7 +9,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from lastgood.flows import reconcile, validate
+from lastgood.flows.reconciliation import reconcile
+from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from tests.retention.world import PROJECT, World
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from lastgood.coordinator import operator_inventories
-from lastgood.flows import inventories
+from lastgood.flows.inventories import by_name
 from tests.retention.world import PROJECT, World
 
 
@@ -18,7 +18,7 @@ def test_inventories_are_listed_and_compared_and_large_ones_are_not(
     taken = []
     for sequence in (1, 2):
         world.commit(sequence)
-        manifest = inventories.take(
+        manifest = by_name.take(
             world.catalog, world.stores, "local", accounts_for=[PROJECT], actor="test"
         )
         taken.append(manifest.inventory)

@@ -16,7 +16,8 @@ from fastapi.routing import APIRoute
 from lastgood.catalog import operator_views
 from lastgood.coordinator import operators
 from lastgood.coordinator.operator_auth import Operator, TokenGuard
-from lastgood.flows import reconcile, stage_timeline
+from lastgood.flows.reconciliation import reconcile
+from lastgood.flows.retention import stage_timeline
 from tests.retention.world import World
 
 PAGES = [

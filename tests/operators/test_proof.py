@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from lastgood.flows import daily_digest, drill
+from lastgood.flows.auditing import daily_digest
+from lastgood.flows.drills import drill
 from tests.retention.world import PROJECT, World
 
 

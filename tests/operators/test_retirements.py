@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import httpx
 
-from lastgood.flows import retire
+from lastgood.flows.keeping import retire
 from lastgood.flows.overview import overview
 from lastgood.rules.scope import Scope
 from tests.retention.world import PROJECT, World

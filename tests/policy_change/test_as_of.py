@@ -20,8 +20,12 @@ from lastgood.catalog import marks, stage_history
 from lastgood.catalog.connect import open_catalog
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold
-from lastgood.flows import hold, mark, quarantine, read, release, scheduled, sweep
-from lastgood.flows.sweep import Plan
+from lastgood.flows import quarantine, scheduled
+from lastgood.flows.jobs import read
+from lastgood.flows.keeping import hold, release
+from lastgood.flows.retention import mark
+from lastgood.flows.sweeping import sweep
+from lastgood.flows.sweeping.sweep import Plan
 from tests.retention.world import PROJECT, World
 
 HOUR = timedelta(hours=1)

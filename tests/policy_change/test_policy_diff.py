@@ -13,7 +13,9 @@ from lastgood import errors
 from lastgood.catalog import locks, marks, projects, stage_events, stage_history
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold
-from lastgood.flows import hold, mark, policy_diff, retire
+from lastgood.flows.keeping import hold, retire
+from lastgood.flows.policy_change import policy_diff
+from lastgood.flows.retention import mark
 from lastgood.rules.policy import Policy
 from lastgood.rules.scope import Scope
 from lastgood.rules.timeline_events import StageState

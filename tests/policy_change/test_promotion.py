@@ -13,8 +13,10 @@ from lastgood import errors
 from lastgood.catalog import projects
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.promotions import Promotion
-from lastgood.flows import apply as applying
-from lastgood.flows import mark, policy_diff, promotion, sweep
+from lastgood.flows.policy_change import policy_diff, promotion
+from lastgood.flows.retention import mark
+from lastgood.flows.settings import apply as applying
+from lastgood.flows.sweeping import sweep
 from tests.policy_change.test_policy_diff import record
 from tests.retention.world import PROJECT, World
 

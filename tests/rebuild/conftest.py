@@ -17,8 +17,9 @@ from lastgood.catalog import projects
 from lastgood.catalog import stages as catalog_stages
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.projects import Project, StoreRow
-from lastgood.flows import control_keys, rebuild
-from lastgood.flows.rebuild_result import Result
+from lastgood.flows import control_keys
+from lastgood.flows.rebuilding import rebuild
+from lastgood.flows.rebuilding.result import Result
 from lastgood.stack.postgres import EmbeddedPostgres
 from lastgood.stores.s3 import S3Store
 from tests.conftest import OWNER_ROLE

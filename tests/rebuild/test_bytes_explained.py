@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lastgood.catalog import reports
-from lastgood.flows import reconcile
+from lastgood.flows.reconciliation import reconcile
 from lastgood.rules import layout
 from lastgood.stores.base import Key
 from tests.factories import upload_object

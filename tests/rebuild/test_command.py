@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lastgood.catalog import copies
-from lastgood.flows import validate
+from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key
 from tests.cli.conftest import CommandLine

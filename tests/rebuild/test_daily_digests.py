@@ -13,8 +13,11 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import copies, daily_digests
 from lastgood.catalog.drills import Drill
-from lastgood.flows import audit, audit_file, daily_digest, drill, release, validate
-from lastgood.flows.rebuild_result import Result
+from lastgood.flows.auditing import audit, audit_file, daily_digest
+from lastgood.flows.drills import drill
+from lastgood.flows.keeping import release
+from lastgood.flows.rebuilding.result import Result
+from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key
 from tests.rebuild.conftest import Lose, Older, publish, rebuilt

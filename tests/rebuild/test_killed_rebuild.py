@@ -20,7 +20,7 @@ from tests.retention.world import PROJECT, World
 
 PROGRAM = """
 from lastgood.catalog.connect import open_catalog
-from lastgood.flows import rebuild
+from lastgood.flows.rebuilding import rebuild
 from lastgood.flows.services import stores_of
 catalog = open_catalog()
 rebuild.run(catalog, stores_of(catalog), because='the disk died', actor='operator:ann')

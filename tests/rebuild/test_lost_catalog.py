@@ -10,7 +10,11 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import checkpoints, copies, rebuilds, receipts
 from lastgood.catalog import holds as catalog_holds
-from lastgood.flows import acquire, cleanup, control_keys, release, validate
+from lastgood.flows import control_keys
+from lastgood.flows.cleaning import cleanup
+from lastgood.flows.jobs import acquire
+from lastgood.flows.keeping import release
+from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from tests.factories import upload_object

@@ -10,7 +10,11 @@ from lastgood import errors
 from lastgood.catalog import attempts, checkpoints, copies, tombstones
 from lastgood.catalog import holds as catalog_holds
 from lastgood.catalog.holds import NewHold, Selector
-from lastgood.flows import acquire, audit, control_keys, hold, sweep
+from lastgood.flows import control_keys
+from lastgood.flows.auditing import audit
+from lastgood.flows.jobs import acquire
+from lastgood.flows.keeping import hold
+from lastgood.flows.sweeping import sweep
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from tests.factories import upload_object
@@ -236,7 +240,7 @@ def test_a_catalog_with_a_history_takes_no_other_ones_store(world: World, older:
 def test_of_two_catalogs_that_rebuild_at_once_one_is_refused(
     world: World, older: Older, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lastgood.flows import rebuild_takeover
+    from lastgood.flows.rebuilding import takeover
 
     world.commit(1)
     publish(world)
@@ -244,14 +248,14 @@ def test_of_two_catalogs_that_rebuild_at_once_one_is_refused(
     world.commit(2)
     publish(world)
     one, other = take(world), twin(world)
-    real = rebuild_takeover.begin
+    real = takeover.begin
 
     def late(*arguments: object, **options: object) -> object:
-        monkeypatch.setattr(rebuild_takeover, "begin", real)
+        monkeypatch.setattr(takeover, "begin", real)
         rebuilt(one)
         return real(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rebuild_takeover, "begin", late)
+    monkeypatch.setattr(takeover, "begin", late)
     with pytest.raises(errors.CatalogBehind):
         rebuilt(other)
     control_keys.guard(one.catalog, one.stores)

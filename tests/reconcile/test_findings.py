@@ -12,8 +12,8 @@ from lastgood.catalog import findings, history
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.findings import Finding
 from lastgood.errors import Conflict
-from lastgood.flows import finding_close
-from lastgood.flows.finding_close import FindingStands
+from lastgood.flows.reconciliation import finding_close
+from lastgood.flows.reconciliation.finding_close import FindingStands
 from lastgood.flows.services import stores_of
 from tests.reconcile.prepared import Prepared
 from tests.reconcile.test_reconcile import _run as reconciled

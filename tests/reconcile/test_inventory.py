@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from lastgood.catalog.db import Catalog
-from lastgood.flows import inventory_tally
-from lastgood.flows.inventory import Inventory, ListingUnusable, take
-from lastgood.flows.inventory_accounts import Account
-from lastgood.flows.inventory_merge import Cause
-from lastgood.flows.inventory_owners import SHARED
-from lastgood.flows.inventory_tally import Difference
+from lastgood.flows.inventories import tally
+from lastgood.flows.inventories.accounts import Account
+from lastgood.flows.inventories.explanation import Inventory, ListingUnusable, take
+from lastgood.flows.inventories.merge import Cause
+from lastgood.flows.inventories.owners import SHARED
+from lastgood.flows.inventories.tally import Difference
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import EVERYTHING, Key, Prefix, StoredObject, StoreError, Usage
 from lastgood.stores.file import FileStore
@@ -329,7 +329,7 @@ def test_bytes_that_only_the_accounting_shows_are_unexplained(
 def test_differences_beyond_the_limit_are_gathered_more_coarsely(
     catalog: Catalog, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inventory_tally, "PLACES_LIMIT", 3)
+    monkeypatch.setattr(tally, "PLACES_LIMIT", 3)
     for number in range(9):
         prepared.put(f"stray/{number}/file", b"12345")
 

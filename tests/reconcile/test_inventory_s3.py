@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lastgood.flows.inventory import Inventory, take
-from lastgood.flows.inventory_merge import Cause
-from lastgood.flows.inventory_owners import SHARED
+from lastgood.flows.inventories.explanation import Inventory, take
+from lastgood.flows.inventories.merge import Cause
+from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.quarantine import follow
 from lastgood.rules import layout
 from lastgood.rules.byte_equation import Line

@@ -14,12 +14,14 @@ from psycopg.types.json import Jsonb
 
 from lastgood.catalog import findings, history, inventories
 from lastgood.catalog.db import Catalog
-from lastgood.flows import inventories as flow
-from lastgood.flows import inventory_retention, reconcile, scheduled_inventories
-from lastgood.flows.inventory import take
-from lastgood.flows.inventory_kept import InventoryUnusable
-from lastgood.flows.inventory_rows import rows_of
-from lastgood.flows.inventory_taking import ListingUnusable
+from lastgood.flows import scheduled_inventories
+from lastgood.flows.inventories import by_name as flow
+from lastgood.flows.inventories import retention
+from lastgood.flows.inventories.explanation import take
+from lastgood.flows.inventories.kept import InventoryUnusable
+from lastgood.flows.inventories.rows import rows_of
+from lastgood.flows.inventories.taking import ListingUnusable
+from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import EVERYTHING, Prefix
@@ -184,9 +186,7 @@ def test_kept_inventories_are_control_bytes_until_their_time_is_over(
     move_clock(timedelta(days=15))
     listed = sum(one.size_bytes for one in prepared.store.list(EVERYTHING))
     freed = _kept_bytes(prepared, first)
-    dropped = inventory_retention.drop_old(
-        catalog, stores_of(catalog).__getitem__, "local", actor="test"
-    )
+    dropped = retention.drop_old(catalog, stores_of(catalog).__getitem__, "local", actor="test")
 
     assert (dropped.inventories, dropped.size_bytes) == (2, freed)
     assert sum(one.size_bytes for one in prepared.store.list(EVERYTHING)) == listed - freed

@@ -12,8 +12,8 @@ from psycopg.types.json import Jsonb
 
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.inventories import TOTAL, set_number
-from lastgood.flows import reconcile
-from lastgood.flows.inventory_causes import SNAPSHOTS as SNAPSHOT_CAUSE
+from lastgood.flows.inventories.causes import SNAPSHOTS as SNAPSHOT_CAUSE
+from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
 from lastgood.stores.base import EVERYTHING, Key
 from tests.reconcile.prepared import Prepared

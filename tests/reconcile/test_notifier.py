@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.flows import reconcile
+from lastgood.flows.reconciliation import reconcile
 from tests.retention.world import PROJECT, World, opened
 
 pytestmark = pytest.mark.slow

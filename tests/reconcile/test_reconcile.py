@@ -14,9 +14,10 @@ import pytest
 from lastgood.catalog import findings, reports
 from lastgood.catalog.db import Catalog
 from lastgood.errors import NotFound
-from lastgood.flows import inventory, reconcile
-from lastgood.flows.inventory import ListingUnusable
-from lastgood.flows.inventory_owners import SHARED
+from lastgood.flows.inventories import explanation
+from lastgood.flows.inventories.explanation import ListingUnusable
+from lastgood.flows.inventories.owners import SHARED
+from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
 from lastgood.stores.base import Prefix
 from lastgood.stores.open import StoreConfig, Stores
@@ -260,7 +261,7 @@ def test_an_older_listing_changes_no_finding(
 ) -> None:
     stray = prepared.put("checkpoints/vision/old/a", b"a" * 10)
     stores = stores_of(catalog)
-    older = inventory.take(catalog, stores["local"], accounts_for=["vision"], projects=["vision"])
+    older = explanation.take(catalog, stores["local"], accounts_for=["vision"], projects=["vision"])
     (prepared.root / stray).unlink()
     _run(catalog, tmp_path)
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from lastgood.coordinator import metrics
-from lastgood.flows.inventory_merge import Cause
+from lastgood.flows.inventories.merge import Cause
 from lastgood.reports import words
 from lastgood.reports.quality import Bounds, checks
 from lastgood.rules.byte_equation import Line

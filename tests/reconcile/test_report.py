@@ -18,7 +18,7 @@ import pytest
 
 from lastgood.catalog import quality_results, reports
 from lastgood.errors import InvalidInput
-from lastgood.flows import reconcile
+from lastgood.flows.reconciliation import reconcile
 from lastgood.reports import html, schema
 from lastgood.reports.diff import compare
 from lastgood.rules import layout

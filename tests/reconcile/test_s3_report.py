@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lastgood.flows.inventories import opened as kept
-from lastgood.flows.inventories import read, take
-from lastgood.flows.inventory import Inventory
-from lastgood.flows.inventory_rows import rows_of
+from lastgood.flows.inventories.by_name import opened as kept
+from lastgood.flows.inventories.by_name import read, take
+from lastgood.flows.inventories.explanation import Inventory
+from lastgood.flows.inventories.rows import rows_of
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import EVERYTHING, StoredObject
 from lastgood.stores.s3 import S3Store

@@ -10,7 +10,7 @@ from __future__ import annotations
 from psycopg.rows import dict_row
 
 from lastgood.catalog import receipts, tombstones
-from lastgood.flows import mark
+from lastgood.flows.retention import mark
 from tests.retention.world import PROJECT, World
 
 _DECIDED = """

@@ -10,7 +10,8 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog.copies import Copy
-from lastgood.flows import approval, scheduled, sweep
+from lastgood.flows import scheduled
+from lastgood.flows.sweeping import approval, sweep
 from tests.retention.world import PROJECT, World
 
 GUARDED = {"quarantine": {"grace": "1h", "share_guard": "50%", "share_guard_min": 2}}

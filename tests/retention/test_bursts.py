@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from lastgood.catalog import findings
-from lastgood.flows import bursts
+from lastgood.flows.reconciliation import bursts
 from tests.retention.world import PROJECT, World
 
 

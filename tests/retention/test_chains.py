@@ -9,7 +9,9 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import dependencies, validations
 from lastgood.catalog.copies import Copy
-from lastgood.flows import mark, read, unblock, validate, why
+from lastgood.flows.jobs import read
+from lastgood.flows.retention import mark, why
+from lastgood.flows.validation import unblock, validate
 from lastgood.stores.base import Prefix
 from tests.retention.world import PROJECT, World
 

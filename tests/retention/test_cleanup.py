@@ -10,7 +10,8 @@ import pytest
 
 from lastgood.catalog import attempt_objects, attempts, locks, stages, tombstones
 from lastgood.catalog.attempts import Attempt
-from lastgood.flows import cleanup, cleanup_plan, control_keys
+from lastgood.flows import control_keys
+from lastgood.flows.cleaning import cleanup, cleanup_plan
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from tests.factories import upload_object

@@ -12,7 +12,7 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import tombstones
 from lastgood.catalog.copies import Copy
-from lastgood.flows import approval, sweep
+from lastgood.flows.sweeping import approval, sweep
 from lastgood.rules import layout
 from lastgood.stores.base import (
     AccessRefused,

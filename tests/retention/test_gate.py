@@ -12,7 +12,10 @@ import pytest
 from lastgood.catalog import gate_facts
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold, Selector
-from lastgood.flows import hold, read, sweep, why
+from lastgood.flows.jobs import read
+from lastgood.flows.keeping import hold
+from lastgood.flows.retention import why
+from lastgood.flows.sweeping import sweep
 from lastgood.rules import layout
 from lastgood.rules.gate import Fact, GateFacts
 from lastgood.stores.base import Key, Store, StoreError

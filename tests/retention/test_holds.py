@@ -11,7 +11,8 @@ from lastgood import errors
 from lastgood.catalog import holds
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold, Selector
-from lastgood.flows import hold, quarantine, release
+from lastgood.flows import quarantine
+from lastgood.flows.keeping import hold, release
 from tests.retention.world import PROJECT, World
 
 GRACE = timedelta(hours=1)

@@ -10,7 +10,11 @@ from lastgood import errors
 from lastgood.catalog import marks, stage_history
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold
-from lastgood.flows import hold, mark, quarantine, read, release, retire, sweep
+from lastgood.flows import quarantine
+from lastgood.flows.jobs import read
+from lastgood.flows.keeping import hold, release, retire
+from lastgood.flows.retention import mark
+from lastgood.flows.sweeping import sweep
 from lastgood.rules.scope import Scope
 from tests.retention.world import PROJECT, World
 

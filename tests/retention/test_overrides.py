@@ -16,20 +16,15 @@ from lastgood.catalog import attempts, locks, marks, receipts, stages
 from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold
-from lastgood.flows import (
-    cleanup_plan,
-    hold,
-    mark,
-    overview,
-    quarantine,
-    release_preview,
-    roles,
-    sweep,
-    validate,
-)
-from lastgood.flows.examination import examine
-from lastgood.flows.levels import Examined, Ladder
-from lastgood.flows.why import why
+from lastgood.flows import overview, quarantine
+from lastgood.flows.cleaning import cleanup_plan
+from lastgood.flows.keeping import hold, release_preview
+from lastgood.flows.retention import mark, roles
+from lastgood.flows.retention.why import why
+from lastgood.flows.sweeping import sweep
+from lastgood.flows.validation import validate
+from lastgood.flows.validation.examination import examine
+from lastgood.flows.validation.levels import Examined, Ladder
 from lastgood.rules.policy import Policy
 from lastgood.rules.retention_rules import Level
 from tests.retention.world import PROJECT, World

@@ -13,18 +13,14 @@ from lastgood import errors
 from lastgood.catalog import capacity, capacity_states, holds, locks, projects, reach_proofs
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.projects import Project, StoreRow
-from lastgood.flows import (
-    admission,
-    approval,
-    control_keys,
-    hold,
-    mark,
-    pressure,
-    reconcile,
-    room,
-    validate,
-)
-from lastgood.flows import sweep as sweep_flow
+from lastgood.flows import control_keys, room
+from lastgood.flows.capacity import admission, pressure
+from lastgood.flows.keeping import hold
+from lastgood.flows.reconciliation import reconcile
+from lastgood.flows.retention import mark
+from lastgood.flows.sweeping import approval
+from lastgood.flows.sweeping import sweep as sweep_flow
+from lastgood.flows.validation import validate
 from lastgood.rules.capacity import CapacityState
 from lastgood.rules.policy import Policy
 from lastgood.rules.reach import Proof
@@ -169,10 +165,10 @@ def test_under_pressure_most_bytes_per_risk_go_first_and_no_more_than_wanted(
 def test_a_batch_bounds_one_run_and_is_larger_under_pressure(
     world: World, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lastgood.flows import sweep_order
+    from lastgood.flows.sweeping import order
 
-    monkeypatch.setattr(sweep_order, "BATCH_COPIES", 1)
-    monkeypatch.setattr(sweep_order, "PRESSED_BATCH_COPIES", 3)
+    monkeypatch.setattr(order, "BATCH_COPIES", 1)
+    monkeypatch.setattr(order, "PRESSED_BATCH_COPIES", 3)
     save(world, range(1, 9))  # gives up six
     world.mark()
     plan = sweep_flow.plan(world.catalog, PROJECT)
@@ -181,7 +177,7 @@ def test_a_batch_bounds_one_run_and_is_larger_under_pressure(
         world.stores,
         plan,
         "test",
-        sweep_order.Turn(plan.delete, plan.quarantine, batch=sweep_order.BATCH_COPIES),
+        order.Turn(plan.delete, plan.quarantine, batch=order.BATCH_COPIES),
     )
     assert (told["quarantined"], told["left"]) == (1, 5)
     fill(world, 10)  # all is wanted

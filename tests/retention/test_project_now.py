@@ -12,7 +12,10 @@ from lastgood import errors
 from lastgood.catalog import clock, history, marks, projects, retirements
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold, Selector
-from lastgood.flows import gate, hold, mark, read, retire, sweep, why
+from lastgood.flows.jobs import read
+from lastgood.flows.keeping import hold, retire
+from lastgood.flows.retention import gate, mark, why
+from lastgood.flows.sweeping import sweep
 from lastgood.rules.scope import Scope
 from tests.retention.world import PROJECT, World
 

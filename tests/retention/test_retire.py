@@ -11,8 +11,11 @@ from lastgood import errors
 from lastgood.catalog import holds, retirements, stages, tombstones
 from lastgood.catalog.holds import NewHold
 from lastgood.catalog.retirements import Retirement
-from lastgood.flows import acquire, hold, mark, quarantine, retire
-from lastgood.flows.gate import Lookout, judge_copy
+from lastgood.flows import quarantine
+from lastgood.flows.jobs import acquire
+from lastgood.flows.keeping import hold, retire
+from lastgood.flows.retention import mark
+from lastgood.flows.retention.gate import Lookout, judge_copy
 from lastgood.rules.gate import Verdict
 from lastgood.rules.scope import Scope
 from tests.retention import invariants

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lastgood.catalog import attempt_objects, tombstones
-from lastgood.flows import cleanup, quarantine, validate
+from lastgood.flows import quarantine
+from lastgood.flows.cleaning import cleanup
+from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from lastgood.stores.s3 import S3Store

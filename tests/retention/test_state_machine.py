@@ -35,7 +35,10 @@ from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.holds import NewHold, Selector
 from lastgood.catalog.readers import ReaderLease
 from lastgood.faults import SWEEP_POINTS, UNDO_POINTS
-from lastgood.flows import deletion, hold, quarantine, read, release, retire, sweep
+from lastgood.flows import quarantine
+from lastgood.flows.jobs import read
+from lastgood.flows.keeping import hold, release, retire
+from lastgood.flows.sweeping import deletion, sweep
 from lastgood.rules.scope import Scope
 from lastgood.stack.postgres import EmbeddedPostgres
 from lastgood.stores.base import Prefix

@@ -8,7 +8,8 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog import tombstones
-from lastgood.flows import mark, sweep
+from lastgood.flows.retention import mark
+from lastgood.flows.sweeping import sweep
 from tests.retention.world import PROJECT, World
 
 GRACE = timedelta(hours=1)

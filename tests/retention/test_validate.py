@@ -12,7 +12,8 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import blocks, checkpoints, generations, holds, receipts, stages
 from lastgood.catalog.copies import Copy
-from lastgood.flows import checksum, read, validate
+from lastgood.flows.jobs import read
+from lastgood.flows.validation import checksum, validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Store, StoreError
 from tests.retention.world import PROJECT, World

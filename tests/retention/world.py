@@ -32,7 +32,9 @@ from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.projects import Project, StoreRow
 from lastgood.catalog.receipts import Level, Receipt, Validation, Verdict
-from lastgood.flows import control_keys, mark, sweep
+from lastgood.flows import control_keys
+from lastgood.flows.retention import mark
+from lastgood.flows.sweeping import sweep
 from lastgood.rules import canonical, layout
 from lastgood.rules.manifest import CheckpointKind, Manifest, ManifestObject, ResumedFrom
 from lastgood.rules.names import AttemptId, CheckpointId, StageId

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.flows import verify
+from lastgood.flows.jobs import verify
 from lastgood.stores import parts
 from tests.ceph.attesting import AttestingServer
 from tests.runner.conftest import RunningCoordinator, contents, write_checkpoint

@@ -17,7 +17,7 @@ from lastgood.errors import (
     LastgoodError,
     StaleAcquire,
 )
-from lastgood.flows import commit, verify
+from lastgood.flows.jobs import commit, verify
 from lastgood.flows.services import stores_of
 from lastgood.runner import (
     FileChanged,

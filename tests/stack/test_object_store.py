@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.flows.configuration import read_configuration
+from lastgood.flows.settings.configuration import read_configuration
 from lastgood.stack import ceph, object_store
 from lastgood.stack.ceph import Ceph
 from lastgood.stack.demo.bucket import Bucket

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from lastgood.errors import InvalidConfig
-from lastgood.flows.configuration import read_configuration
+from lastgood.flows.settings.configuration import read_configuration
 from lastgood.stack.postgres import EmbeddedPostgres
 from lastgood.stores.base import (
     AccessRefused,

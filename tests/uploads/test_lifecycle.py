@@ -14,8 +14,8 @@ import pytest
 from lastgood.catalog import lifecycle_checks, projects
 from lastgood.catalog.projects import StoreRow
 from lastgood.errors import InvalidInput
-from lastgood.flows import lifecycle
-from lastgood.flows.lifecycle import Ensured, RuleNotKept
+from lastgood.flows.cleaning import lifecycle
+from lastgood.flows.cleaning.lifecycle import Ensured, RuleNotKept
 from lastgood.flows.overview import overview
 from lastgood.rules.lifecycle import ABORT
 from lastgood.stores.base import AccessRefused

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from lastgood.errors import AttemptState, LastgoodError
-from lastgood.flows import upload
+from lastgood.flows.jobs import upload
 from lastgood.stores.base import Prefix, StoreError
 from lastgood.stores.s3 import S3Store
 from tests.retention.world import World

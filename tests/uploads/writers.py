@@ -13,8 +13,9 @@ from lastgood.catalog.attempt_objects import DeclaredObject
 from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.generations import Writer
 from lastgood.catalog.incomplete_uploads import Entry
-from lastgood.flows import cleanup, commit, prepare
-from lastgood.flows.prepare import PrepareRequest
+from lastgood.flows.cleaning import cleanup
+from lastgood.flows.jobs import commit, prepare
+from lastgood.flows.jobs.prepare import PrepareRequest
 from lastgood.rules import canonical, layout
 from lastgood.rules.manifest import Manifest, ManifestObject
 from lastgood.stores.base import Key, UploadId

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lastgood.flows.local_files import scratch_folder
+from lastgood.flows.validation.local_files import scratch_folder
 from lastgood.validators import isolation
 from lastgood.validators.isolation import Limits, Outcome
 

@@ -31,7 +31,7 @@ def audit_catalog(
     exit with 1 if any was changed, taken out, or does not hold."""
     if context.invoked_subcommand is not None:
         return
-    from lastgood.flows import audit as flow
+    from lastgood.flows.auditing import audit as flow
 
     with services() as opened:
         found = flow.run(opened.catalog, project, expect=expect)
@@ -56,7 +56,7 @@ def export_audit(
     json: Json = False,
 ) -> None:
     """Write all that proves a project's deletions into one file, for an auditor."""
-    from lastgood.flows import audit_file
+    from lastgood.flows.auditing import audit_file
 
     with services() as opened:
         written = audit_file.export(opened.catalog, project, file)
@@ -76,7 +76,7 @@ def check_audit(
 ) -> None:
     """Verify an export: needs no catalog, no store and no network; exit with 1 if a record was
     changed, taken out or reordered, or a deletion is not justified."""
-    from lastgood.flows import audit_file
+    from lastgood.flows.auditing import audit_file
 
     found = audit_file.check(file, expect=expect)
     if json:
@@ -105,7 +105,7 @@ def audit_digests(
 ) -> None:
     """A project's daily digests, the newest last."""
     from lastgood.catalog import daily_digests
-    from lastgood.flows import daily_digest
+    from lastgood.flows.auditing import daily_digest
 
     with services() as opened:
         with opened.catalog.transaction() as tx:

@@ -53,7 +53,7 @@ def run_drill(
 ) -> None:
     """Restore the last good checkpoints of a sample of stages and live a checkpoint's life; exit
     with 1, after the record is written, if anything did not pass."""
-    from lastgood.flows import drill as flow
+    from lastgood.flows.drills import drill as flow
 
     span = _duration(within)
     with services() as opened:

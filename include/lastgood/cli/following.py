@@ -25,8 +25,8 @@ def list_findings(
     json: Json = False,
 ) -> None:
     """Findings by deadline."""
-    from lastgood.flows.inventory_owners import SHARED
-    from lastgood.flows.report import finding_json
+    from lastgood.flows.inventories.owners import SHARED
+    from lastgood.flows.reconciliation.report import finding_json
 
     with services() as opened, opened.catalog.transaction() as tx:
         require_known(tx, project)
@@ -92,7 +92,7 @@ def assign_finding(
 @findings.command("show")
 def show_finding(finding_id: FindingId, json: Json = False) -> None:
     """One finding with all that happened to it."""
-    from lastgood.flows.report import finding_json
+    from lastgood.flows.reconciliation.report import finding_json
 
     with services() as opened, opened.catalog.transaction() as tx:
         now = history.now(tx)
@@ -124,7 +124,7 @@ def show_finding(finding_id: FindingId, json: Json = False) -> None:
 def close_finding(finding_id: FindingId, json: Json = False) -> None:
     """List the store and close the finding, if that shows nothing of it any more; else say what is
     still there."""
-    from lastgood.flows import finding_close
+    from lastgood.flows.reconciliation import finding_close
 
     with services() as opened, steps() as shown:
         closed = finding_close.close(

@@ -71,7 +71,7 @@ def take_inventory(
     json: Json = False,
 ) -> None:
     """Take an inventory of a store now, and delete those whose time is over."""
-    from lastgood.flows import inventories as flow
+    from lastgood.flows.inventories import by_name as flow
 
     with services() as opened:
         with opened.catalog.transaction() as tx:
@@ -112,7 +112,7 @@ def diff_inventories(
     json: Json = False,
 ) -> None:
     """What became new, gone and changed between two inventories of a store, by prefix."""
-    from lastgood.flows import inventories as flow
+    from lastgood.flows.inventories import by_name as flow
 
     with services() as opened:
         found = flow.difference(opened.catalog, opened.stores, before, after)
@@ -151,7 +151,7 @@ def set_accounting(
     json: Json = False,
 ) -> None:
     """Say what a backend accounts for a store; the next inventory is held against it."""
-    from lastgood.flows import accounting as flow
+    from lastgood.flows.inventories import accounting as flow
 
     at = _instant(as_of, "--as-of")
     if at is None:
@@ -176,7 +176,7 @@ def set_accounting(
 @accounting.command("show")
 def show_accounting(store: StoreName, json: Json = False) -> None:
     """The newest numbers that operators said of a store."""
-    from lastgood.flows import accounting as flow
+    from lastgood.flows.inventories import accounting as flow
 
     with services() as opened:
         found = flow.numbers(opened.catalog, store)

@@ -64,7 +64,7 @@ def hold(
     json: Json = False,
 ) -> None:
     """Hold a checkpoint, or (with --project and a selector) all that match, now and later."""
-    from lastgood.flows import hold as flow
+    from lastgood.flows.keeping import hold as flow
 
     if kind not in get_args(Kind):
         raise InvalidInput(
@@ -155,7 +155,7 @@ def release(
     json: Json = False,
 ) -> None:
     """End a hold for good; what it kept is left to the policy again."""
-    from lastgood.flows.release import release as flow
+    from lastgood.flows.keeping.release import release as flow
 
     with services() as opened:
         project = _project_of(opened, hold_id)
@@ -241,7 +241,7 @@ def unblock(
     json: Json = False,
 ) -> None:
     """Establish a checkpoint with a passing receipt, and answer restores of its stage again."""
-    from lastgood.flows.unblock import unblock as flow
+    from lastgood.flows.validation.unblock import unblock as flow
 
     with services() as opened:
         established = flow(

@@ -177,7 +177,7 @@ def show(checkpoint: Checkpoint, json: Json = False) -> None:
 
 def why(checkpoint: Checkpoint, json: Json = False) -> None:
     """Why a checkpoint is kept: each reason, and each of the gate's facts with its evidence."""
-    from lastgood.flows.why import why as explain
+    from lastgood.flows.retention.why import why as explain
 
     with services() as opened:
         found = explain(opened.catalog, opened.stores, CheckpointId.parse(checkpoint)).to_json()

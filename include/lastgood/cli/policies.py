@@ -43,7 +43,7 @@ def check_policy(
 
     Works on the file alone, without a catalog. A wrong file exits with 2 and names line and key.
     """
-    from lastgood.flows.configuration import read_policy
+    from lastgood.flows.settings.configuration import read_policy
 
     size = _size(checkpoint_size)
     if not file.is_file():

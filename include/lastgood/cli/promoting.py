@@ -35,8 +35,8 @@ def record(
 ) -> None:
     """Record a policy file as a version of the project that is not in force; nothing, if it is the
     newest one already."""
-    from lastgood.flows import policy_diff, promotion
-    from lastgood.flows.configuration import read_policy
+    from lastgood.flows.policy_change import policy_diff, promotion
+    from lastgood.flows.settings.configuration import read_policy
 
     if not file.is_file():
         raise InvalidInput(where="FILE", reason=f"{file} is not a file")
@@ -73,7 +73,7 @@ def diff(
 ) -> None:
     """What CANDIDATE would have kept and would delete in place of CURRENT: each is NAME@vN or a
     YAML file. Deletes nothing; the difference is recorded, and a promotion asks for it."""
-    from lastgood.flows import policy_diff
+    from lastgood.flows.policy_change import policy_diff
     from lastgood.reports import policy_difference
 
     window = {"since": _instant(since, "--from"), "until": _instant(until, "--to")}
@@ -131,8 +131,8 @@ def approve(
     json: Json = False,
 ) -> None:
     """Approve a promotion as another operator than who asked for it."""
-    from lastgood.flows import policy_diff
-    from lastgood.flows import promotion as flow
+    from lastgood.flows.policy_change import policy_diff
+    from lastgood.flows.policy_change import promotion as flow
 
     with services() as opened:
         place = policy_diff.project_of(opened.catalog, project)
@@ -142,7 +142,7 @@ def approve(
 
 def list_promotions(project: Project = None, json: Json = False) -> None:
     """Promotions and rollbacks, the newest first, and what each waits for."""
-    from lastgood.flows import promotion as flow
+    from lastgood.flows.policy_change import promotion as flow
 
     with services() as opened, opened.catalog.transaction() as tx:
         names = projects.names(tx) if project is None else [projects.get(tx, project).name]
@@ -173,7 +173,7 @@ def list_promotions(project: Project = None, json: Json = False) -> None:
 def _ask(
     kind: Kind, name: str, because: str, project: str | None, at: str | None, json: bool
 ) -> None:
-    from lastgood.flows import policy_diff, promotion
+    from lastgood.flows.policy_change import policy_diff, promotion
 
     when = _instant(at, "--at")
     with services() as opened:

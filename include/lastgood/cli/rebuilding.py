@@ -11,7 +11,7 @@ from lastgood.catalog import holds
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps
-from lastgood.flows.rebuild_result import Problem, Result
+from lastgood.flows.rebuilding.result import Problem, Result
 from lastgood.reports.words import human_bytes
 
 
@@ -32,7 +32,7 @@ def rebuild(
     Everything is held until `lastgood release`. A rebuild that was stopped is gone on with by the
     same command.
     """
-    from lastgood.flows import rebuild as flow
+    from lastgood.flows.rebuilding import rebuild as flow
 
     with services() as opened, steps() as shown:
         told = flow.run(
@@ -96,7 +96,7 @@ def release_preview(
 ) -> None:
     """What only a hold keeps: the checkpoints that a mark would name once it is released and every
     copy has passed its validation."""
-    from lastgood.flows.release_preview import preview
+    from lastgood.flows.keeping.release_preview import preview
 
     with services() as opened:
         with opened.catalog.transaction() as tx:

@@ -63,8 +63,8 @@ def show_report(
     json: Json = False,
 ) -> None:
     """One report: what failed first, counts, byte equation, growth, findings."""
-    from lastgood.flows.report import in_order
-    from lastgood.flows.report_files import as_csv as csv_of
+    from lastgood.flows.reconciliation.report import in_order
+    from lastgood.flows.reconciliation.report_files import as_csv as csv_of
 
     with services() as opened, opened.catalog.transaction() as tx:
         document = catalog_reports.get(tx, report).document
@@ -106,7 +106,7 @@ def write_report(
     json: Json = False,
 ) -> None:
     """Write a report's JSON, HTML and CSV files again."""
-    from lastgood.flows.report_files import write_files
+    from lastgood.flows.reconciliation.report_files import write_files
 
     with services() as opened, opened.catalog.transaction() as tx:
         document = catalog_reports.get(tx, report).document

@@ -50,7 +50,7 @@ def ask_retirement(
     json: Json = False,
 ) -> None:
     """Give a stage, a workload or a project up, down to its last copy, once its grace is over."""
-    from lastgood.flows import retire as flow
+    from lastgood.flows.keeping import retire as flow
 
     where = Scope.parse(scope)
     span = None if grace is None else _duration(grace)
@@ -71,7 +71,7 @@ def ask_retirement(
 @retire.command("approve")
 def approve_retirement(retirement: RetirementId, json: Json = False) -> None:
     """Approve what another operator asked for; its grace begins."""
-    from lastgood.flows import retire as flow
+    from lastgood.flows.keeping import retire as flow
 
     with services() as opened:
         project = _project_of(opened, retirement)
@@ -86,7 +86,7 @@ def approve_retirement(retirement: RetirementId, json: Json = False) -> None:
 @retire.command("undo")
 def undo_retirement(retirement: RetirementId, because: Because, json: Json = False) -> None:
     """Take a retirement back, until its grace is over."""
-    from lastgood.flows import retire as flow
+    from lastgood.flows.keeping import retire as flow
 
     with services() as opened:
         project = _project_of(opened, retirement)

@@ -58,7 +58,7 @@ def apply(
 
     A store that was never probed at its place is probed first, and refused if it is not fit.
     """
-    from lastgood.flows.apply import apply as run
+    from lastgood.flows.settings.apply import apply as run
 
     if not folder.is_dir():
         raise InvalidInput(where="FOLDER", reason=f"{folder} is not a folder of configuration")

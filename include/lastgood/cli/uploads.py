@@ -28,7 +28,7 @@ def uploads(
     json: Json = False,
 ) -> None:
     """Attempts that are not committed, and the incomplete uploads that were found."""
-    from lastgood.flows.upload_overview import upload_overview
+    from lastgood.flows.cleaning.upload_overview import upload_overview
 
     if upload is not None:
         _history(project, upload, json)
@@ -85,7 +85,7 @@ def uploads(
 
 
 def _history(project: str | None, upload: int, as_document: bool) -> None:
-    from lastgood.flows.upload_overview import upload_history
+    from lastgood.flows.cleaning.upload_overview import upload_history
 
     if project is None:
         raise InvalidInput(where="--upload", reason="say --project, too")
@@ -111,7 +111,7 @@ def ensure_lifecycle(
 ) -> None:
     """Check the bucket's own rule against abandoned uploads; exit with 1 unless it is as it
     should be."""
-    from lastgood.flows import lifecycle
+    from lastgood.flows.cleaning import lifecycle
 
     with services() as opened:
         found = lifecycle.ensure(opened.catalog, opened.stores, name, apply=apply, actor=actor())

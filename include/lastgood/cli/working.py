@@ -99,7 +99,7 @@ def _verify(
     number: int,
     total: int,
 ) -> list[dict[str, Any]]:
-    from lastgood.flows import validate
+    from lastgood.flows.validation import validate
 
     results = validate.climb(opened.catalog, opened.stores, copy.copy_id, levels, actor=actor())
     shown.reach("copies", number, total)
@@ -119,7 +119,7 @@ def mark(
     json: Json = False,
 ) -> None:
     """Mark what a project keeps now; with --at, replay a past decision (never swept)."""
-    from lastgood.flows import mark as flow
+    from lastgood.flows.retention import mark as flow
 
     instant_at = _instant(at, "--at")
     with services() as opened:
@@ -147,8 +147,8 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Quarantine the candidates of the newest mark that pass the gate; delete what is due."""
-    from lastgood.flows import approval
-    from lastgood.flows import sweep as flow
+    from lastgood.flows.sweeping import approval
+    from lastgood.flows.sweeping import sweep as flow
 
     if approve and (not because or dry_run):
         raise InvalidInput(where="--approve", reason="say --because WHY, and not with --dry-run")
@@ -177,7 +177,7 @@ def sweep(
 
 def cleanup(project: ProjectName, json: Json = False) -> None:
     """Abort uploads that nobody continues, until nothing of them is left."""
-    from lastgood.flows import cleanup as flow
+    from lastgood.flows.cleaning import cleanup as flow
 
     with services() as opened:
         told = flow.run(opened.catalog, opened.stores, project, actor())
@@ -196,7 +196,7 @@ def reconcile(
     json: Json = False,
 ) -> None:
     """Explain every byte of a project's stores, write the report; exit with 1 if a check failed."""
-    from lastgood.flows import reconcile as flow
+    from lastgood.flows.reconciliation import reconcile as flow
 
     with services() as opened:
         end = _instant(to, "--to") or _now(opened)

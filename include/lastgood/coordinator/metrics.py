@@ -30,7 +30,7 @@ from lastgood.coordinator.auth import guard
 from lastgood.coordinator.operator_auth import reading
 from lastgood.coordinator.services import services_of
 from lastgood.errors import CatalogSetup
-from lastgood.flows import pressure
+from lastgood.flows.capacity import pressure
 from lastgood.rules.capacity import CapacityState
 
 TOKEN_VARIABLE = "LASTGOOD_METRICS_TOKEN_SHA256"

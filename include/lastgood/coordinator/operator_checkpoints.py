@@ -19,9 +19,9 @@ from lastgood.coordinator.operator_context import (
 )
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
-from lastgood.flows import validate
-from lastgood.flows import why as why_flow
 from lastgood.flows.as_json import as_json
+from lastgood.flows.retention import why as why_flow
+from lastgood.flows.validation import validate
 from lastgood.rules.names import CheckpointId
 
 router = APIRouter(tags=["checkpoints"])

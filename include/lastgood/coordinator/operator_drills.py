@@ -11,7 +11,7 @@ from lastgood.catalog import certificates, daily_digests, drills, projects
 from lastgood.coordinator.operator_context import Limit, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
-from lastgood.flows import audit
+from lastgood.flows.auditing import audit
 
 router = APIRouter(tags=["proof"])
 

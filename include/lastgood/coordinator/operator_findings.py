@@ -19,8 +19,8 @@ from lastgood.coordinator.operator_context import (
 )
 from lastgood.coordinator.services import LazyServices, services_of
 from lastgood.errors import Conflict
-from lastgood.flows.inventory_owners import SHARED
-from lastgood.flows.report import finding_json
+from lastgood.flows.inventories.owners import SHARED
+from lastgood.flows.reconciliation.report import finding_json
 
 router = APIRouter(tags=["findings"])
 
@@ -81,7 +81,7 @@ def close_finding(request: Request, operator: Changer, finding: UUID) -> JSONRes
 def close_now(services: LazyServices, finding: UUID, actor: str) -> findings.Finding:
     """Close a finding while somebody waits. Raises as `finding_close.close`, and Conflict for a
     store that had too many objects when it was last listed."""
-    from lastgood.flows import finding_close
+    from lastgood.flows.reconciliation import finding_close
 
     with services.catalog.transaction() as tx:
         found = findings.get(tx, finding)

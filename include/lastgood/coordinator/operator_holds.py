@@ -20,8 +20,8 @@ from lastgood.coordinator.operator_context import (
     answer,
 )
 from lastgood.coordinator.services import services_of
-from lastgood.flows import hold as hold_flow
-from lastgood.flows import release as release_flow
+from lastgood.flows.keeping import hold as hold_flow
+from lastgood.flows.keeping import release as release_flow
 from lastgood.rules.names import CheckpointId, check_name
 
 router = APIRouter(tags=["holds"])

@@ -50,7 +50,7 @@ def diff_inventories(
 ) -> JSONResponse:
     """What became new, gone and changed between two inventories of a store: 409 for such as are too
     large to compare here."""
-    from lastgood.flows import inventories as flow
+    from lastgood.flows.inventories import by_name as flow
 
     services = services_of(request)
     with services.catalog.transaction() as tx:
@@ -70,7 +70,7 @@ def diff_inventories(
 @router.get("/stores/{store}/accounting")
 def show_accounting(request: Request, _: Reader, store: str) -> JSONResponse:
     """The newest numbers that operators said of a store."""
-    from lastgood.flows import accounting as flow
+    from lastgood.flows.inventories import accounting as flow
 
     return answer({"numbers": flow.numbers(services_of(request).catalog, store)})
 
@@ -80,7 +80,7 @@ def set_accounting(
     request: Request, operator: Changer, store: str, body: AccountingBody
 ) -> JSONResponse:
     """Say what a backend accounts for a store; the next inventory is held against it."""
-    from lastgood.flows import accounting as flow
+    from lastgood.flows.inventories import accounting as flow
 
     told = flow.set_number(
         services_of(request).catalog,

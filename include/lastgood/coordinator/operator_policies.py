@@ -21,7 +21,7 @@ from lastgood.coordinator.operator_context import (
 )
 from lastgood.coordinator.services import services_of
 from lastgood.errors import InvalidInput
-from lastgood.flows import promotion
+from lastgood.flows.policy_change import promotion
 from lastgood.rules.policy import Policy
 
 router = APIRouter(tags=["policies"])

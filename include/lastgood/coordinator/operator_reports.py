@@ -15,8 +15,8 @@ from lastgood.coordinator.operator_context import (
     answer,
 )
 from lastgood.coordinator.services import services_of
-from lastgood.flows.report import in_order
-from lastgood.flows.report_files import as_csv
+from lastgood.flows.reconciliation.report import in_order
+from lastgood.flows.reconciliation.report_files import as_csv
 from lastgood.reports import html, schema
 from lastgood.reports.diff import compare
 

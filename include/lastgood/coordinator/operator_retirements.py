@@ -14,8 +14,8 @@ from lastgood.catalog import history, projects, retirements
 from lastgood.catalog.retirements import Retirement
 from lastgood.coordinator.operator_context import Because, Changer, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
-from lastgood.flows import retire
 from lastgood.flows.as_json import as_json
+from lastgood.flows.keeping import retire
 from lastgood.rules.scope import Scope
 
 router = APIRouter(tags=["retirements"])

@@ -21,7 +21,7 @@ from lastgood.coordinator.operator_context import (
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
 from lastgood.flows.as_json import as_json
-from lastgood.flows.unblock import unblock
+from lastgood.flows.validation.unblock import unblock
 from lastgood.rules.names import CheckpointId
 
 router = APIRouter(tags=["stages"])

@@ -7,8 +7,8 @@ from fastapi.responses import JSONResponse
 
 from lastgood.coordinator.operator_context import Changer, Limit, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
-from lastgood.flows import lifecycle
-from lastgood.flows.upload_overview import upload_history, upload_overview
+from lastgood.flows.cleaning import lifecycle
+from lastgood.flows.cleaning.upload_overview import upload_history, upload_overview
 
 router = APIRouter(tags=["uploads"])
 

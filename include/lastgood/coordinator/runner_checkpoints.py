@@ -34,7 +34,8 @@ from lastgood.coordinator.documents import Request as Body
 from lastgood.coordinator.problems import as_json, first_of
 from lastgood.coordinator.services import services_of
 from lastgood.errors import BadManifest, InvalidInput
-from lastgood.flows import attempt_status, cleanup, commit, prepare, read, upload
+from lastgood.flows.cleaning import cleanup
+from lastgood.flows.jobs import attempt_status, commit, prepare, read, upload
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.names import StageId, check_digest
 from lastgood.rules.paths import check_object_paths, check_size

@@ -19,7 +19,7 @@ from lastgood.coordinator.documents import (
 from lastgood.coordinator.documents import Request as Body
 from lastgood.coordinator.services import services_of
 from lastgood.errors import InvalidInput
-from lastgood.flows import acquire, heartbeat
+from lastgood.flows.jobs import acquire, heartbeat
 from lastgood.rules.document import Node
 from lastgood.rules.names import StageId
 

@@ -16,8 +16,8 @@ from lastgood.coordinator.auth import reader_of_attempt, uploader
 from lastgood.coordinator.problems import LengthRequired
 from lastgood.coordinator.services import LazyServices, services_of
 from lastgood.errors import LastgoodError
-from lastgood.flows import read, upload
-from lastgood.flows.read_urls import ReadUrls
+from lastgood.flows.jobs import read, upload
+from lastgood.flows.jobs.read_urls import ReadUrls
 from lastgood.rules import layout
 from lastgood.rules.paths import check_object_path
 from lastgood.stores.base import Key, Part, Store

@@ -15,9 +15,9 @@ from lastgood.coordinator.documents import Name, Word, checkpoint_document, inst
 from lastgood.coordinator.documents import Request as Body
 from lastgood.coordinator.services import LazyServices, services_of
 from lastgood.errors import InvalidInput
-from lastgood.flows import read
-from lastgood.flows.prepare import how_of
-from lastgood.flows.read_urls import ReadUrls
+from lastgood.flows.jobs import read
+from lastgood.flows.jobs.prepare import how_of
+from lastgood.flows.jobs.read_urls import ReadUrls
 from lastgood.rules import layout
 from lastgood.rules.names import CheckpointId, StageId
 from lastgood.stores.base import Prefix

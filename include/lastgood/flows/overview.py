@@ -29,8 +29,10 @@ from lastgood.catalog.operator_views import StageView
 from lastgood.catalog.recovery import Recovery
 from lastgood.catalog.reports import ReportSummary
 from lastgood.errors import CatalogBehind, CatalogSetup, ForeignCatalog, Unavailable
-from lastgood.flows import control_keys, lifecycle, pressure
-from lastgood.flows.inventory_owners import SHARED
+from lastgood.flows import control_keys
+from lastgood.flows.capacity import pressure
+from lastgood.flows.cleaning import lifecycle
+from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.policies import policy_of
 from lastgood.reports.words import human_bytes, lasting
 from lastgood.rules.capacity import NO_BOUND

@@ -11,7 +11,7 @@ from lastgood.catalog import capacity_states, history, projects, reach_proofs
 from lastgood.catalog.capacity_states import StateRow
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.errors import CatalogSetup, InvalidInput
-from lastgood.flows import pressure
+from lastgood.flows.capacity import pressure
 from lastgood.rules.capacity import CapacityState
 from lastgood.rules.reach import Proof
 

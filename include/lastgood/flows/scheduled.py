@@ -18,10 +18,15 @@ from uuid import UUID
 from lastgood.catalog import drills, history, marks, projects, validations
 from lastgood.catalog.connect import open_catalog
 from lastgood.errors import CopyState, InvalidInput, LastgoodError, MarkNotSweepable, Unavailable
-from lastgood.flows import approval, bursts, cleanup, commit, mark, sweep, validate, verify
-from lastgood.flows.levels import Ladder
-from lastgood.flows.pod_level import Pods
+from lastgood.flows.cleaning import cleanup
+from lastgood.flows.jobs import commit, verify
+from lastgood.flows.reconciliation import bursts
+from lastgood.flows.retention import mark
 from lastgood.flows.services import Services
+from lastgood.flows.sweeping import approval, sweep
+from lastgood.flows.validation import validate
+from lastgood.flows.validation.levels import Ladder
+from lastgood.flows.validation.pod_level import Pods
 from lastgood.rules.contract import Contract
 from lastgood.rules.policy_names import PolicyName
 from lastgood.rules.retention_rules import Level
@@ -288,7 +293,7 @@ def clean_uploads(project: str) -> Mapping[str, Any]:
 
 def digest_days(project: str) -> Mapping[str, Any]:
     """Digest the deletions of every day that is over and has no digest yet."""
-    from lastgood.flows import daily_digest
+    from lastgood.flows.auditing import daily_digest
 
     with _services() as services:
         return daily_digest.make(services.catalog, services.stores, project).to_json()
@@ -296,7 +301,7 @@ def digest_days(project: str) -> Mapping[str, Any]:
 
 def drill_project(project: str, sample: int | None) -> Mapping[str, Any]:
     """Drill a project and write the record down; `failed` says what did not pass."""
-    from lastgood.flows import drill
+    from lastgood.flows.drills import drill
 
     with _services() as services:
         told = drill.run(
@@ -312,7 +317,7 @@ def drill_project(project: str, sample: int | None) -> Mapping[str, Any]:
 
 def fail_if_drill_failed(told: Mapping[str, Any]) -> None:
     """Raise DrillFailed for what `drill_project` returned, if it did not pass."""
-    from lastgood.flows.drill import DrillFailed
+    from lastgood.flows.drills.drill import DrillFailed
 
     if not told["passed"]:
         failed = "; ".join(told["failed"]) or "it showed nothing"

@@ -15,11 +15,11 @@ from typing import Any
 
 from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
-from lastgood.flows import inventories
-from lastgood.flows.inventory_completion import complete
-from lastgood.flows.inventory_kept import KeptFile, Place
-from lastgood.flows.inventory_retention import drop_old
-from lastgood.flows.inventory_taking import Begun, list_shard
+from lastgood.flows.inventories import by_name
+from lastgood.flows.inventories.completion import complete
+from lastgood.flows.inventories.kept import KeptFile, Place
+from lastgood.flows.inventories.retention import drop_old
+from lastgood.flows.inventories.taking import Begun, list_shard
 from lastgood.flows.scheduled import report_folder
 from lastgood.flows.services import Services
 from lastgood.rules.shards import Shard
@@ -47,10 +47,10 @@ def begin_all() -> list[dict[str, Any]]:
         with opened.catalog.transaction() as tx:
             used = {store for name in projects.names(tx) for store in projects.stores_of(tx, name)}
         for store in sorted(used):
-            if inventories.settings_of(opened.catalog, store).report is not None:
+            if by_name.settings_of(opened.catalog, store).report is not None:
                 begun.append({"store": store, "report": True, "shards": []})
                 continue
-            one = inventories.start(opened.catalog, opened.stores, store, actor=ACTOR)
+            one = by_name.start(opened.catalog, opened.stores, store, actor=ACTOR)
             begun.append(one.to_json())
     return begun
 
@@ -82,7 +82,7 @@ def complete_one(begun: Mapping[str, Any], listed: Iterable[Mapping[str, Any]]) 
     with services() as opened:
         everybody, here = _projects(opened, store)
         if begun.get("report"):
-            manifest = inventories.take(
+            manifest = by_name.take(
                 opened.catalog, opened.stores, store, accounts_for=here, actor=ACTOR
             )
         else:
@@ -140,7 +140,7 @@ def report_project(
 def report_again(project: str, start: datetime, end: datetime) -> dict[str, Any]:
     """Make the reports of a past window again, from the inventories that are kept of it. Says where
     none is; lists, deletes and follows nothing."""
-    from lastgood.flows import reconcile
+    from lastgood.flows.reconciliation import reconcile
 
     with services() as opened:
         told = reconcile.again(
@@ -158,7 +158,7 @@ def report_again(project: str, start: datetime, end: datetime) -> dict[str, Any]
 
 def fail_if_checks_failed(report: Mapping[str, Any]) -> None:
     """Raise ChecksFailed for what a report's task answered, if a critical check failed."""
-    from lastgood.flows import reconcile
+    from lastgood.flows.reconciliation import reconcile
 
     if "skipped" in report:
         _log.warning("no report: %s", report["skipped"])

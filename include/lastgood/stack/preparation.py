@@ -97,8 +97,8 @@ def prepare_catalog(layout: StackLayout, server: EmbeddedPostgres, addresses: Ad
     """Migrate the catalog and apply the configuration of the checkout to it."""
     from lastgood.catalog.db import Catalog
     from lastgood.catalog.migrate import migrate
-    from lastgood.flows.apply import apply
-    from lastgood.flows.configuration import read_configuration
+    from lastgood.flows.settings.apply import apply
+    from lastgood.flows.settings.configuration import read_configuration
     from lastgood.stores.postgres_database import create_tables
 
     config = object_store.configuration(layout)

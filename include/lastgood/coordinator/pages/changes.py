@@ -17,9 +17,10 @@ from lastgood.coordinator.operator_holds import new_hold
 from lastgood.coordinator.pages.rendering import PageRoute, back
 from lastgood.coordinator.services import services_of
 from lastgood.errors import InvalidInput
-from lastgood.flows import hold as hold_flow
-from lastgood.flows import quarantine, retire
-from lastgood.flows import release as release_flow
+from lastgood.flows import quarantine
+from lastgood.flows.keeping import hold as hold_flow
+from lastgood.flows.keeping import release as release_flow
+from lastgood.flows.keeping import retire
 from lastgood.rules.names import CheckpointId
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

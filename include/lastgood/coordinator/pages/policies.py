@@ -12,7 +12,7 @@ from lastgood.coordinator.operator_context import Changer, Reader
 from lastgood.coordinator.pages.rendering import PageRoute, back, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import CatalogSetup
-from lastgood.flows import promotion
+from lastgood.flows.policy_change import promotion
 from lastgood.reports.policy_difference import shown
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

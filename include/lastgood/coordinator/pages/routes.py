@@ -26,10 +26,10 @@ from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
 from lastgood.flows import room
-from lastgood.flows import why as why_flow
+from lastgood.flows.cleaning.upload_overview import upload_overview
 from lastgood.flows.overview import overview
-from lastgood.flows.report import finding_json
-from lastgood.flows.upload_overview import upload_overview
+from lastgood.flows.reconciliation.report import finding_json
+from lastgood.flows.retention import why as why_flow
 from lastgood.reports.diff import compare
 from lastgood.reports.html import style
 

@@ -17,8 +17,8 @@ from lastgood.coordinator.operator_context import Reader
 from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
-from lastgood.flows import stage_timeline
-from lastgood.flows.stage_timeline import Entry
+from lastgood.flows.retention import stage_timeline
+from lastgood.flows.retention.stage_timeline import Entry
 from lastgood.reports import charts
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from lastgood.catalog.copies import Copy
-from lastgood.flows import cleanup_plan, sweep
+from lastgood.flows.cleaning import cleanup_plan
+from lastgood.flows.sweeping import sweep
 from lastgood.stack.airflow_api import DagRun
 from lastgood.stack.demo import dag_runs
 from lastgood.stack.demo.dag_runs import DAG_IDS, PATIENCE

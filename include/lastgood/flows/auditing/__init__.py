@@ -1,0 +1,1 @@
+"""Auditing: whether the record of deletions is whole, and justifies each of them."""

@@ -1,0 +1,1 @@
+"""Room: who gets some, and where a project stands against its watermarks."""

@@ -1,0 +1,1 @@
+"""Cleaning up what incomplete and failed attempts left in the stores."""

@@ -1,0 +1,146 @@
+"""Aborting pending uploads until a store shows none.
+
+One abort may leave a part that was in flight, or let it come after it, so it is repeated until a
+complete listing is empty and the store knows none of the uploads. Each abort is a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from lastgood.catalog import history, incomplete_uploads, tombstones, uploads
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.incomplete_uploads import Entry, Found, Try
+from lastgood.catalog.tombstones import KeyRecord, Tombstone
+from lastgood.catalog.uploads import Incomplete
+from lastgood.flows.cleaning.upload_look import with_parts
+from lastgood.rules.layout import object_key
+from lastgood.stores.base import Key, Prefix, Store, StoreError, UploadId
+from lastgood.stores.begun import begun_uploads, several
+
+ROUNDS = 5
+_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """`gone`: a complete listing after the last abort showed no upload."""
+
+    gone: bool
+    freed_bytes: int
+
+
+def abort_all(
+    catalog: Catalog, store: Store, attempt: Incomplete, tombstone: Tombstone, actor: str
+) -> Aborted:
+    """Abort every upload below the prefix of an attempt: those recorded, and those that the store
+    lists. Raises StoreError, or Unavailable where a listing is not whole."""
+    project, freed = tombstone.project, 0
+    with catalog.transaction() as tx:
+        recorded = uploads.recorded_uploads(tx, project, attempt.attempt_id)
+    unlisted = [
+        _found(attempt, object_key(attempt.prefix, path), upload_id)
+        for path, upload_id in recorded.items()
+    ]
+    for _ in range(ROUNDS):
+        listed = list(_listed(store, attempt))
+        if not listed and not unlisted:
+            return Aborted(True, freed)
+        named = {(one.key, one.upload_id) for one in listed}
+        todo = [
+            *listed, *(one for one in unlisted if (one.key, one.upload_id) not in named)
+        ]  # fmt: skip
+        with catalog.transaction() as tx:
+            at = history.now(tx)
+            incomplete_uploads.see(tx, project, store.name, todo, actor=actor, at=at)
+            known = incomplete_uploads.of_attempt(tx, project, attempt.attempt_id)
+        asked = {(one.key, one.upload_id) for one in todo}
+        entries = [one for one in known if (one.key, one.upload_id) in asked]
+        freed += abort(catalog, store, entries, actor=actor, tombstone=tombstone)
+        unlisted = []
+    return Aborted(not begun_uploads(store, Prefix(attempt.prefix)), freed)
+
+
+def _listed(store: Store, attempt: Incomplete) -> Iterator[Found]:
+    for one, parts in with_parts(store, begun_uploads(store, Prefix(attempt.prefix))):
+        if parts is not None:
+            held = sum(part.size_bytes for part in parts)
+            found = _found(attempt, one.key, one.upload_id, len(parts), held)
+            yield found
+
+
+def _found(
+    attempt: Incomplete,
+    key: str,
+    upload_id: str,
+    parts: int | None = None,
+    part_bytes: int | None = None,
+) -> Found:
+    return Found(
+        key=key,
+        upload_id=upload_id,
+        attempt_id=attempt.attempt_id,
+        source="recorded" if parts is None else "listed",
+        owner=attempt.holder,
+        initiated_at=None,
+        parts=parts,
+        part_bytes=part_bytes,
+        reason=f"its attempt is {attempt.state}",
+    )
+
+
+def abort(
+    catalog: Catalog,
+    store: Store,
+    entries: Sequence[Entry],
+    *,
+    actor: str,
+    tombstone: Tombstone | None = None,
+) -> int:
+    """Abort each of these uploads once, and write down what came of each, also of those that the
+    store refused. Answers the bytes that their parts held. Raises the first StoreError after
+    that."""
+    freed = 0
+    with catalog.transaction() as tx:
+        incomplete_uploads.move(
+            tx,
+            [one.entry_id for one in entries],
+            "aborting",
+            reason="nobody continues it",
+            actor=actor,
+            at=history.now(tx),
+        )
+    for start in range(0, len(entries), _BATCH):
+        batch = entries[start : start + _BATCH]
+        answers = list(
+            several(lambda one: _ask(store, one), batch, over_network=store.profile.presigns)
+        )
+        tries = {entry.entry_id: found for entry, (found, _) in zip(batch, answers, strict=True)}
+        with catalog.transaction() as tx:
+            at = history.now(tx)
+            incomplete_uploads.tried(tx, tries, actor=actor, at=at)
+            if tombstone is not None:
+                tombstones.note(tx, tombstone, _records(batch, tries), at=at)
+        freed += sum(one.part_bytes for one in tries.values() if one.outcome == "gone")
+        for _, error in answers:
+            if error is not None:
+                raise error
+    return freed
+
+
+def _ask(store: Store, entry: Entry) -> tuple[Try, StoreError | None]:
+    held = entry.part_bytes or 0
+    try:
+        outcome = store.abort_upload(Key(entry.key), UploadId(entry.upload_id))
+    except StoreError as error:
+        return Try("failed", held, str(error)), error
+    return Try("gone" if outcome.value == "gone" else "absent", held), None
+
+
+def _records(entries: Sequence[Entry], tries: Mapping[int, Try]) -> Iterator[KeyRecord]:
+    for entry in entries:
+        one = tries[entry.entry_id]
+        outcome = "refused" if one.outcome == "failed" else one.outcome
+        reason = one.reason or f"upload {entry.upload_id}"
+        yield KeyRecord(entry.key, None, one.part_bytes, outcome, reason)

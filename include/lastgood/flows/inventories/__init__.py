@@ -1,0 +1,1 @@
+"""Inventories of stores: taken, kept, joined with the catalog, and explained byte by byte."""

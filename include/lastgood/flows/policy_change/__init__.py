@@ -1,0 +1,1 @@
+"""Changing a policy: the difference that it would make, and its promotion."""

@@ -1,0 +1,1 @@
+"""Rebuilding a lost or outdated catalog from what its stores show."""

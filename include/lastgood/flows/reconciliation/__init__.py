@@ -1,0 +1,1 @@
+"""The daily reconciliation: its report, and its findings until they are closed."""

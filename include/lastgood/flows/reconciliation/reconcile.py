@@ -1,0 +1,304 @@
+"""Reconcile: explain every byte of a project's stores, write the report, follow the findings.
+
+list every store whole      a listing that fails feeds nothing: no findings, no report
+carry the findings on       with what the backend accounts for, for admission
+check the totals
+write the report            to the catalog, then as files
+only then say what failed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from lastgood.catalog import (
+    capacity,
+    findings,
+    history,
+    locks,
+    projects,
+    quality_results,
+    reports,
+)
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.findings import Finding
+from lastgood.catalog.projects import Project
+from lastgood.errors import LastgoodError
+from lastgood.flows.capacity import pressure
+from lastgood.flows.inventories import by_name as kept_inventories
+from lastgood.flows.inventories.by_name import NotKept
+from lastgood.flows.inventories.explanation import Inventory
+from lastgood.flows.inventories.owners import SHARED
+from lastgood.flows.inventories.retention import drop_old
+from lastgood.flows.inventories.taking import Progress
+from lastgood.flows.policies import policy_of
+from lastgood.flows.reconciliation import bursts, report_numbers
+from lastgood.flows.reconciliation.report import Facts, build, frames, passed, sightings
+from lastgood.flows.reconciliation.report_files import write_files
+from lastgood.flows.reconciliation.report_numbers import Numbers
+from lastgood.reports import quality
+from lastgood.reports.quality import CheckResult
+from lastgood.rules.byte_equation import Line
+from lastgood.stores.base import StoreError
+from lastgood.stores.open import Stores
+from lastgood.stores.s3_inventory import InventoryReportRefused
+
+_FINDING_DEADLINE = timedelta(days=3)
+_QUIET: Progress = lambda phase, done: None  # noqa: E731
+
+
+class ChecksFailed(LastgoodError):
+    """The report of {project} was written, and {count} of its checks failed, first {first}, which
+    {owner} answers for: {failed}. See {report}."""
+
+    type = "checks-failed"
+
+
+def run(
+    catalog: Catalog,
+    stores: Stores,
+    project: str,
+    *,
+    window: tuple[datetime, datetime],
+    report_dir: Path | str,
+    actor: str,
+    progress: Progress = _QUIET,
+    inventories: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Reconcile every store of a project for a window [start, end) of UTC instants: from the named
+    inventory of each (by store), or, with None, from one that is taken now.
+
+    Answers the newest report's id and paths, `passed` (over all stores), what failed, and one entry
+    per store. Raises NotFound for an unknown project, and StoreError if a store could not be listed
+    whole; the reports of the other stores are written before that.
+    """
+    with catalog.transaction() as tx:
+        projects.get(tx, project)
+        names = projects.stores_of(tx, project)
+    taken: dict[str, Inventory] = {}
+    unlisted: LastgoodError | None = None
+    for name in names:
+        try:
+            if inventories is None:
+                kept = kept_inventories.take(
+                    catalog, stores, name, accounts_for=[project], actor=actor, progress=progress
+                )
+                named = kept.inventory
+                drop_old(catalog, stores.__getitem__, name, actor=actor)
+            else:
+                named = inventories.get(name) or _none_of(name)
+            taken[name] = _with(project, kept_inventories.read(catalog, stores, name, named))
+        except (StoreError, InventoryReportRefused) as error:
+            unlisted = unlisted or error
+    listed_at = {name: one.finished_at for name, one in taken.items()}
+    written = [
+        _report(catalog, project, one, window, listed_at, Path(report_dir), actor)
+        for one in taken.values()
+    ]
+    if unlisted is not None:
+        raise unlisted
+    return _result(project, written)
+
+
+def again(
+    catalog: Catalog,
+    stores: Stores,
+    project: str,
+    *,
+    window: tuple[datetime, datetime],
+    report_dir: Path | str,
+    actor: str,
+) -> dict[str, Any]:
+    """Make the reports of a past window again, from the inventories that are kept of it. Nothing is
+    listed or deleted, and no finding follows. Answers as `run`, or `skipped` with the reason where
+    no inventory is kept; `absent` names the stores without one."""
+    with catalog.transaction() as tx:
+        projects.get(tx, project)
+        names = projects.stores_of(tx, project)
+    taken: dict[str, Inventory] = {}
+    absent: dict[str, str] = {}
+    for name in names:
+        try:
+            row = kept_inventories.kept_for(catalog, name, *window)
+            read = kept_inventories.read(catalog, stores, name, row.inventory)
+            taken[name] = _with(project, read)
+        except (NotKept, StoreError) as error:
+            absent[name] = str(error)
+    if not taken:
+        return {"project": project, "skipped": " ".join(absent.values()), "absent": sorted(absent)}
+    listed_at = {name: one.finished_at for name, one in taken.items()}
+    written = [
+        _report(catalog, project, one, window, listed_at, Path(report_dir), actor, follows=False)
+        for one in taken.values()
+    ]
+    return {**_result(project, written), "absent": sorted(absent)}
+
+
+def _with(project: str, taken: Inventory) -> Inventory:
+    if project not in taken.by_project:
+        reason = f"its inventory {taken.inventory} has nothing of project {project}, which is newer"
+        raise StoreError(store=taken.store, key="", reason=reason)
+    return taken
+
+
+def _none_of(store: str) -> str:
+    reason = "no inventory of it was completed: see what its listing tasks say"
+    raise StoreError(store=store, key="", reason=reason)
+
+
+def _result(project: str, written: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    failed = [check for one in written for check in one["failed"]]
+    return {
+        "project": project,
+        "report_id": written[0]["report_id"],
+        "passed": all(one["passed"] for one in written),
+        "json": written[0]["json"],
+        "html": written[0]["html"],
+        "csv": written[0]["csv"],
+        "failed": failed,
+        "reports": written,
+    }
+
+
+def raise_if_failed(result: Mapping[str, Any]) -> None:
+    """Raise ChecksFailed for a result of `run` with a failed check that is critical."""
+    if not result["passed"]:
+        bad = next(one for one in result["reports"] if not one["passed"])
+        raise ChecksFailed(
+            project=result["project"],
+            count=len(result["failed"]),
+            failed=", ".join(result["failed"]),
+            first=bad["first_failed"]["name"],
+            owner=bad["first_failed"]["owner"],
+            report=bad["html"],
+        )
+
+
+def _report(
+    catalog: Catalog,
+    project: str,
+    taken: Inventory,
+    window: tuple[datetime, datetime],
+    listed_at: Mapping[str, datetime],
+    report_dir: Path,
+    actor: str,
+    *,
+    follows: bool = True,
+) -> dict[str, Any]:
+    with catalog.transaction() as tx:
+        if follows:
+            carry_on(tx, project, taken, actor)
+    pressure.observe(catalog, project, cause=f"a listing of {taken.store}", actor=actor)
+    with catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
+        numbers = report_numbers.gather(tx, project, taken.store, window)
+    with catalog.transaction() as tx:
+        facts = _facts(tx, project, taken, window, listed_at, numbers)
+    owners = facts.project.config.get("check_owners")
+    checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
+    document = build(facts, checks)
+    with catalog.transaction() as tx:
+        report_id = reports.add(
+            tx,
+            project=project,
+            store=taken.store,
+            window=window,
+            document=document,
+            passed=passed(checks),
+            recorded_at=facts.at,
+        )
+        quality_results.add(
+            tx, report_id, project=project, store=taken.store, results=checks, at=facts.at
+        )
+        document = dict(reports.get(tx, report_id).document)
+    paths = write_files(document, report_dir)
+    return {
+        "report_id": report_id,
+        "store": taken.store,
+        "passed": passed(checks),
+        "failed": _failed(checks),
+        "first_failed": document["verdict"]["first_failed"],
+        "json": str(paths["json"]),
+        "html": str(paths["html"]),
+        "csv": str(paths["csv"]),
+    }
+
+
+def carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> None:
+    """Follow the findings of a project, and those of no project, with what an inventory shows.
+
+    The store's counters are locked first: two reconciliations of a store take turns here, and
+    one whose listing is the older neither reopens nor closes what the other found."""
+    configured = projects.get(tx, project)
+    locks.store_capacity(tx, taken.store)
+    is_newest = reports.note_backend(
+        tx,
+        project,
+        taken.store,
+        backend_bytes=taken.whole.backend_bytes,
+        backend_total=taken.whole.backend_total,
+        known_bytes=_known_bytes(taken),
+        at=taken.finished_at,
+    )
+    if not is_newest:
+        return
+    for owner in (project, SHARED):
+        findings.follow(
+            tx,
+            owner,
+            taken.store,
+            [*sightings(taken, owner), *bursts.sightings(tx, owner, taken.store)],
+            owners=configured.finding_owners,
+            deadline=_deadline(configured),
+            actor=actor,
+            at=history.now(tx),
+        )
+
+
+def _known_bytes(taken: Inventory) -> int:
+    """Of what was listed, the part that the counters have, too: of copies and of attempts."""
+    totals = taken.whole.equation.totals
+    beside = {Line.CONTROL, Line.NONCURRENT, Line.UNEXPLAINED}
+    return sum(totals[line].size_bytes for line in Line if line not in beside)
+
+
+def _deadline(project: Project) -> timedelta:
+    seconds = project.config.get("finding_deadline_seconds")
+    return _FINDING_DEADLINE if seconds is None else timedelta(seconds=float(seconds))
+
+
+def _facts(
+    tx: Transaction,
+    project: str,
+    taken: Inventory,
+    window: tuple[datetime, datetime],
+    listed_at: Mapping[str, datetime],
+    numbers: Numbers,
+) -> Facts:
+    use = capacity.locked_use(tx, project, taken.store)
+    names = projects.stores_of(tx, project)
+    return Facts(
+        project=projects.get(tx, project),
+        store=projects.store(tx, taken.store),
+        window=window,
+        at=history.now(tx),
+        taken=taken,
+        counts={state: (one[0], one[1]) for state, one in taken.counts[project].items()},
+        activity=reports.activity(tx, project, window),
+        standing=pressure.standing_in(
+            tx, project, taken.store, policy_of(tx, project).capacity, use
+        ).standing,
+        findings=_open_findings(tx, project, taken.store),
+        numbers=numbers,
+        stores_listed={**reports.listed_at(tx, project, names), **listed_at},
+    )
+
+
+def _open_findings(tx: Transaction, project: str, store: str) -> list[Finding]:
+    return findings.current(tx, projects=[project, SHARED], store=store)
+
+
+def _failed(checks: list[CheckResult]) -> list[str]:
+    return [one.name for one in checks if not one.passed and one.severity == quality.CRITICAL]

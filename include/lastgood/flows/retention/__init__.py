@@ -1,0 +1,1 @@
+"""Retention: what a policy keeps, the gate before anything leaves, and the reasons for both."""

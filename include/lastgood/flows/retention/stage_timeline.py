@@ -1,0 +1,69 @@
+"""The checkpoints of a stage, the newest first: what keeps each or lets it leave, the holds on it,
+and what happened to it. A fixed number of queries, however many checkpoints there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lastgood.catalog import checkpoint_events, holds, operator_views
+from lastgood.catalog.checkpoint_events import CheckpointEvent
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.holds import Hold
+from lastgood.catalog.operator_views import CheckpointView, StageView
+from lastgood.flows.retention import roles
+from lastgood.flows.retention.roles import Standing
+
+NEWEST_EVENTS = 6
+"""How many events of one checkpoint are told; the page about the checkpoint has them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One checkpoint on the timeline. `events` are its newest, `unseen` counts the earlier ones."""
+
+    checkpoint: CheckpointView
+    standing: Standing
+    holds: Sequence[Hold]
+    events: Sequence[CheckpointEvent]
+
+    @property
+    def unseen(self) -> int:
+        return self.events[0].of - len(self.events) if self.events else 0
+
+    @property
+    def state(self) -> str:
+        """The state of its best copy: present before quarantined before deleting."""
+        states = [copy["state"] for copy in self.checkpoint.copies]
+        return next((one for one in ("present", "quarantined") if one in states), "deleting")
+
+    @property
+    def is_corrupt(self) -> bool:
+        """Whether the newest receipt of any level failed."""
+        return "fail" in self.checkpoint.verdicts.values()
+
+
+def newest(catalog: Catalog, stage: StageView, *, limit: int, skip: int = 0) -> list[Entry]:
+    """At most `limit` checkpoints of which a copy is left, after the `skip` newest ones. Raises
+    CatalogSetup for a project without a policy."""
+    standings = roles.of_stage(catalog, stage.project, stage.stage_id)
+    with catalog.transaction() as tx:
+        found = operator_views.checkpoints(
+            tx,
+            project=stage.project,
+            workload=stage.workload,
+            stage=stage.stage,
+            limit=limit,
+            skip=skip,
+        )
+        events = checkpoint_events.of_stage(
+            tx, stage.stage_id, [one.checkpoint_id for one in found], newest=NEWEST_EVENTS
+        )
+        standing_holds = {str(one.hold_id): one for one in holds.standing(tx, stage.project)}
+    entries = []
+    for one in found:
+        standing = standings.get((one.generation, one.sequence), Standing())
+        named = [reason.name for reason in standing.kept if reason.kind.value == "hold"]
+        on_it = [standing_holds[name] for name in named if name in standing_holds]
+        entries.append(Entry(one, standing, on_it, events.get(one.checkpoint_id, ())))
+    return entries

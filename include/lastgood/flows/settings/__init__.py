@@ -1,0 +1,1 @@
+"""What operators keep in git, and bringing the catalog to it."""

@@ -1,0 +1,61 @@
+"""Approve a large purge: the plan is written down as it is shown, and an operator's word beside it.
+
+The sweep never waits for that word. It does what it may without, and what was approved whenever it
+next runs; each copy is judged by the gate all the same.
+"""
+
+from __future__ import annotations
+
+from lastgood import errors
+from lastgood.catalog import approvals, marks
+from lastgood.catalog.approvals import NewRequest, Request
+from lastgood.catalog.db import Catalog
+from lastgood.flows.sweeping.plan import Plan, plan
+
+
+def ask(catalog: Catalog, planned: Plan) -> Request:
+    """Write down a plan that waits, to be approved as it is. Raises Conflict if it need not."""
+    if planned.stop is None or planned.mark_id is None:
+        raise errors.Conflict(reason=f"the sweep of {planned.project} needs no approval now")
+    new = NewRequest(
+        project=planned.project,
+        mark_id=planned.mark_id,
+        policy_digest=planned.policy_digest,
+        plan_digest=planned.digest,
+        stop=planned.stop,
+        to_quarantine=[copy.copy_id for copy in planned.quarantine],
+        to_delete=[copy.copy_id for copy in planned.delete],
+    )
+    with catalog.transaction() as tx:
+        return approvals.record(tx, new)
+
+
+def approve(
+    catalog: Catalog, project: str, request_id: int, *, actor: str, because: str
+) -> Request:
+    """Approve a plan that was asked for. Raises NotFound, and Conflict if a newer live mark was
+    made since: what was shown is no longer what a sweep would do."""
+    with catalog.transaction() as tx:
+        request = approvals.get(tx, project, request_id)
+        newest = marks.newest(tx, project)
+        if newest is None or newest.mark_id != request.mark_id:
+            raise errors.Conflict(
+                reason=f"the plan was made under mark {request.mark_id}, and the newest is"
+                f" {newest.mark_id if newest else 'none'}; look at the new plan, then approve that"
+            )
+        approvals.approve(tx, request, by=actor, because=because)
+        return approvals.get(tx, project, request_id)
+
+
+def approve_now(
+    catalog: Catalog, project: str, *, actor: str, because: str, digest: str | None = None
+) -> Request:
+    """Approve what a sweep would do now; with `digest`, only if it is the plan with this one.
+    Raises MarkNotSweepable, and Conflict if the plan is another or needs no approval."""
+    planned = plan(catalog, project)
+    if digest is not None and planned.digest != digest:
+        raise errors.Conflict(
+            reason=f"the plan has changed: its digest is {planned.digest}; look at it again"
+        )
+    request = ask(catalog, planned)
+    return approve(catalog, project, request.request_id, actor=actor, because=because)

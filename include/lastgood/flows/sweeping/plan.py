@@ -1,0 +1,241 @@
+"""What a sweep would take to the gate: a value that is printed, tested and refused.
+
+It names copies by the newest live mark and by their states; whether each may go is judged later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from lastgood import errors
+from lastgood.catalog import approvals, copies, history, marks, projects, takings
+from lastgood.catalog.approvals import Request
+from lastgood.catalog.copies import Copy, State
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.marks import Mark
+from lastgood.catalog.projects import PolicyVersion
+from lastgood.catalog.takings import Day
+from lastgood.flows.policies import policy_of
+from lastgood.flows.policy_change import promotion
+from lastgood.rules.canonical import canonical_json
+from lastgood.rules.policy import Policy
+from lastgood.rules.policy_sections import QuarantinePolicy
+from lastgood.rules.quantities import instant_text, rough_size
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a sweep would take to the gate, under one mark. `stop` says why it must not run
+    unless an operator approves it; `approved` are the plans that one has approved, under the same
+    mark and policy."""
+
+    project: str
+    mark_id: int | None
+    finish: tuple[Copy, ...]  # deletions under way
+    delete: tuple[Copy, ...]  # in quarantine for longer than the grace
+    quarantine: tuple[Copy, ...]
+    take_back: tuple[Copy, ...]  # in quarantine, and no candidate any more
+    stop: str | None
+    policy_digest: str = ""
+    approved: tuple[Request, ...] = ()
+    cools: str | None = None  # why nothing is taken yet after a promotion, whoever approves
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what an approval is about, in hex: mark, policy, and copies by step."""
+        return hashlib.sha256(
+            canonical_json(
+                {
+                    "project": self.project,
+                    "mark": self.mark_id,
+                    "policy": self.policy_digest,
+                    "delete": [copy.copy_id for copy in self.delete],
+                    "quarantine": [copy.copy_id for copy in self.quarantine],
+                }
+            )
+        ).hexdigest()
+
+    @property
+    def may_delete(self) -> tuple[Copy, ...]:
+        """Of `delete` what needs no approval, or has it; nothing while a promotion cools."""
+        return () if self.cools else self._approved_of(self.delete, "to_delete")
+
+    @property
+    def may_quarantine(self) -> tuple[Copy, ...]:
+        """Of `quarantine` what needs no approval, or has it; nothing while a promotion cools."""
+        return () if self.cools else self._approved_of(self.quarantine, "to_quarantine")
+
+    def _approved_of(self, found: tuple[Copy, ...], step: str) -> tuple[Copy, ...]:
+        if self.stop is None:
+            return found
+        ids = {copy_id for request in self.approved for copy_id in getattr(request, step)}
+        return tuple(copy for copy in found if copy.copy_id in ids)
+
+    @property
+    def asks(self) -> str | None:
+        """Why something of it must be approved first; None if nothing must, or all of it is."""
+        let = (
+            self._approved_of(self.delete, "to_delete"),
+            self._approved_of(self.quarantine, "to_quarantine"),
+        )
+        return None if let == (self.delete, self.quarantine) else self.stop
+
+    @property
+    def waits(self) -> str | None:
+        """Why not all of it is done now: a promotion cools, or an approval is missing."""
+        return self.cools or self.asks
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "project": self.project,
+            "mark": self.mark_id,
+            "stop": self.stop,
+            "waits": self.waits,
+            "digest": self.digest,
+            **{
+                step: [str(copy.checkpoint) for copy in getattr(self, step)]
+                for step in ("finish", "delete", "quarantine", "take_back")
+            },
+        }
+
+    def summary(self, most: int = 50) -> str:
+        """The plan in Markdown, with the first copies of each step."""
+        lines = []
+        for step in ("delete", "quarantine"):
+            found: Sequence[Copy] = getattr(self, step)
+            size = rough_size(sum(copy.stored_bytes for copy in found))
+            lines += ["", f"**{step}: {len(found)} copies, {size}**", ""]
+            lines += [
+                f"- `{copy.checkpoint}` in `{copy.store}`, {rough_size(copy.stored_bytes)}"
+                for copy in found[:most]
+            ]
+            lines += [f"- … and {len(found) - most} more"] if len(found) > most else []
+        return "\n".join([*lines, "", f"digest `{self.digest}`"]).strip()
+
+    def __str__(self) -> str:
+        lines = [f"sweep of {self.project} under mark {self.mark_id}"]
+        for step in ("finish", "delete", "quarantine", "take_back"):
+            found: Sequence[Copy] = getattr(self, step)
+            size = rough_size(sum(copy.stored_bytes for copy in found))
+            lines.append(f"{step.replace('_', ' ')}: {len(found)} copies, {size}")
+            lines += [f"  {copy.checkpoint} in {copy.store}" for copy in found]
+        lines.append(f"digest {self.digest}")
+        lines += [
+            f"approved by {request.approved_by}: {request.because}" for request in self.approved
+        ]
+        lines += [f"waits: {self.cools}"] if self.cools else []
+        return "\n".join(lines + ([f"waits for approval: {self.asks}"] if self.asks else []))
+
+
+def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
+    """What a sweep would do now. Under no mark at all it only finishes deletions. Raises
+    NotFound, and MarkNotSweepable for a mark that is not the newest live one, not of the
+    policy in force, or old."""
+    with catalog.transaction() as tx:
+        version = projects.current_policy(tx, project)
+        policy = policy_of(tx, project)
+        mark = marks.newest(tx, project) if mark_id is None else marks.get(tx, project, mark_id)
+        if mark is not None:
+            _require_sweepable(tx, mark, version, policy)
+        candidates = (
+            {each.copy_id for each in marks.candidates(tx, project, mark.mark_id)}
+            if mark
+            else set[int]()
+        )
+        present = copies.in_state(tx, project, State.PRESENT)
+        hidden = copies.in_state(tx, project, State.QUARANTINED)
+        deleting = copies.in_state(tx, project, State.DELETING)
+        now = history.now(tx)
+        approved = (
+            approvals.approved(tx, project, mark.mark_id, version.digest)
+            if mark is not None
+            else []
+        )
+        day = takings.of_day(tx, project)
+        after = promotion.aftermath(tx, project, policy, now)
+    sweepable = mark is not None
+    taking = [copy for copy in present if copy.copy_id in candidates]
+    going = [
+        copy
+        for copy in hidden
+        if copy.copy_id in candidates and copy.state_at <= now - _grace(policy, copy)
+    ]
+    return Plan(
+        project=project,
+        mark_id=mark.mark_id if mark else None,
+        finish=tuple(deleting),
+        delete=tuple(going),
+        quarantine=tuple(taking),
+        take_back=tuple(copy for copy in hidden if sweepable and copy.copy_id not in candidates),
+        stop=_stop(after.rules, taking, going, len(present) + len(hidden), day),
+        policy_digest=version.digest,
+        approved=tuple(approved),
+        cools=after.cools,
+    )
+
+
+def _grace(policy: Policy, copy: Copy) -> timedelta:
+    name = copy.checkpoint
+    return policy.for_stage(name.workload, name.stage).quarantine.grace
+
+
+def unfinished(catalog: Catalog, project: str) -> Plan:
+    """The deletions under way alone: they are finished whatever the marks say."""
+    with catalog.transaction() as tx:
+        deleting = tuple(copies.in_state(tx, project, State.DELETING))
+    return Plan(project, None, deleting, (), (), (), None)
+
+
+def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, policy: Policy) -> None:
+    newest = marks.newest(tx, mark.project)
+    age = history.project_now(tx, mark.project) - mark.at
+    reason = None
+    if mark.kind != "live":
+        reason = f"it is a {mark.kind} one, and only a live mark may delete"
+    elif newest is None or newest.mark_id != mark.mark_id:
+        reason = "a newer live mark was made since"
+    elif mark.policy_digest != version.digest:
+        reason = (
+            f"it was made under policy {mark.policy} version {mark.policy_version}, which is no"
+        )
+        reason += f" more in force; mark again under {version.policy} version {version.version}"
+    elif age > policy.gate.mark_max_age:
+        reason = (
+            f"it is as of {instant_text(mark.at)}, longer ago than gate.mark_max_age; mark again"
+        )
+    if reason is not None:
+        raise errors.MarkNotSweepable(mark=mark.mark_id, reason=reason)
+
+
+def _stop(
+    rules: QuarantinePolicy,
+    taking: Sequence[Copy],
+    going: Sequence[Copy],
+    existing: int,
+    day: Day,
+) -> str | None:
+    """Why the plan asks for approval: it takes too large a share, alone or with what was taken in
+    the last day, or too many bytes."""
+    if rules.stops_at(len(taking), existing):
+        return (
+            f"it would take {len(taking)} of {existing} copies, more than quarantine.share_guard"
+            " allows; look at the mark, then approve"
+        )
+    old = sum(copy.recorded_at <= day.since for copy in taking)
+    if old and rules.stops_at(day.taken + old, day.existed):
+        return (
+            f"with the {day.taken} taken in the last day it would take {day.taken + old} of"
+            f" {day.existed} copies older than a day, more than quarantine.share_guard allows; look"
+            " at the marks, then approve"
+        )
+    for verb, found in (("quarantine", taking), ("delete", going)):
+        size = sum(copy.stored_bytes for copy in found)
+        if rules.approve_above is not None and size > rules.approve_above:
+            return (
+                f"it would {verb} {rough_size(size)}, more than quarantine.approve_above; approve"
+            )
+    return None

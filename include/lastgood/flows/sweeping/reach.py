@@ -1,0 +1,185 @@
+"""Prove, before collecting under pressure, what collection can give back: see `rules.reach`.
+
+Every candidate is judged by the gate as the sweep judges it, and nothing is recorded of a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from lastgood.catalog import copies, history, reach_proofs, stage_history
+from lastgood.catalog.copies import Copy, State
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.reach_proofs import ProofRow
+from lastgood.flows.capacity.pressure import StoreStanding
+from lastgood.flows.policies import policy_of
+from lastgood.flows.retention.gate import Lookout, judge_copy
+from lastgood.flows.sweeping.plan import Plan
+from lastgood.rules import retention
+from lastgood.rules.capacity import Measure
+from lastgood.rules.decision import Reason, ReasonKind
+from lastgood.rules.gate import Verdict
+from lastgood.rules.policy import Policy
+from lastgood.rules.reach import (
+    UNPROVEN,
+    Held,
+    Help,
+    Proof,
+    Returning,
+    by_sweep,
+    helps,
+    merged,
+    summed,
+)
+from lastgood.stores.open import Stores
+
+JUDGED_COPIES = 10_000
+"""A proof judges no more copies than one run of a sweep under pressure takes."""
+APPROVAL = "approval"
+_NOT_JUDGED = "not judged yet"
+_REFERRED = {"no_hold", "no_reader", "no_active_generation", "no_dependent"}
+
+
+def prove(catalog: Catalog, stores: Stores, planned: Plan, one: StoreStanding) -> ProofRow:
+    """Judge what a plan names in one store, and record what comes of it."""
+    with catalog.transaction() as tx:
+        now = history.project_now(tx, one.project)
+    judged = _Judging(catalog, stores, planned, one.store, now)
+    returning, blocked = judged.candidates()
+    kept = merged(judged.kept())
+    with catalog.transaction() as tx:
+        saves = reach_proofs.next_saves(tx, one.store)
+        others = reach_proofs.returning_to_others(tx, one.project, one.store)
+        own = _proof(one.standing.own, now, saves.get(one.project, 0), returning, blocked, kept)
+        whole = _proof(
+            one.standing.whole,
+            now,
+            sum(saves.values()),
+            [*returning, *(Returning(size, at) for size, at in others)],
+            blocked,
+            kept,
+        )
+        found = judged.helped(max(whole, own, key=_lateness), blocked, kept)
+        return reach_proofs.record(tx, one.project, one.store, planned.mark_id, found)
+
+
+def _lateness(proof: Proof) -> tuple[bool, datetime, int]:
+    return not proof.reaches, proof.by or proof.at, proof.needed_bytes
+
+
+def _proof(
+    measure: Measure,
+    now: datetime,
+    expected_bytes: int,
+    returning: Sequence[Returning],
+    blocked: Sequence[Held],
+    kept: Sequence[Held],
+) -> Proof:
+    return Proof(
+        at=now,
+        claimed_bytes=measure.use.claimed_bytes,
+        soft_bytes=measure.limits.soft_bytes,
+        hard_bytes=measure.limits.hard_bytes,
+        expected_bytes=expected_bytes,
+        needed_bytes=measure.over_hard(expected_bytes),
+        over_soft_bytes=measure.over_soft(),
+        returning=by_sweep(returning, now),
+        blocked=summed(blocked),
+        kept=summed(kept),
+        helps=(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """The verdicts over one store's copies, as of one instant."""
+
+    catalog: Catalog
+    stores: Stores
+    planned: Plan
+    store: str
+    now: datetime
+
+    def candidates(self) -> tuple[list[Returning], list[Held]]:
+        """What the gate lets go, and what it does not."""
+        may = {copy.copy_id for copy in (*self.planned.may_delete, *self.planned.may_quarantine)}
+        waits = {copy.copy_id for copy in (*self.planned.delete, *self.planned.quarantine)} - may
+        lookout = Lookout(self.catalog, self.stores, self.planned.project)
+        returning: list[Returning] = []
+        blocked: list[Held] = []
+        for number, copy in enumerate(self._in_question()):
+            if number == JUDGED_COPIES:
+                blocked.append(_held(copy, {_NOT_JUDGED}))
+                continue
+            evidence = lookout.evidence_for(copy)
+            with self.catalog.transaction() as tx:
+                judged = judge_copy(tx, copy.project, copy.copy_id, self.planned.mark_id, evidence)
+                policy = policy_of(tx, copy.project)
+            rules = policy.for_stage(copy.checkpoint.workload, copy.checkpoint.stage)
+            if not judged.verdict.allowed:
+                blocked.append(_blocked(copy, judged.verdict, rules))
+            elif copy.copy_id in waits:
+                blocked.append(_held(copy, {APPROVAL}))
+            else:
+                hidden = judged.copy.state is State.QUARANTINED
+                since = judged.copy.state_at if hidden else self.now
+                returning.append(Returning(copy.stored_bytes, since + rules.quarantine.grace))
+        return returning, blocked
+
+    def _in_question(self) -> list[Copy]:
+        """The copies in the store that leave or are to leave, those in quarantine first."""
+        back = {copy.copy_id for copy in self.planned.take_back}
+        with self.catalog.transaction() as tx:
+            hidden = copies.in_state(tx, self.planned.project, State.QUARANTINED)
+        leaving = [copy for copy in hidden if copy.copy_id not in back]
+        found = [*leaving, *self.planned.quarantine]
+        return [copy for copy in found if copy.store == self.store]
+
+    def kept(self) -> Iterator[Held]:
+        """What retention keeps in the store, with its reasons."""
+        project = self.planned.project
+        leaving = {copy.copy_id for copy in self._in_question()}
+        with self.catalog.transaction() as tx:
+            here = reach_proofs.copy_ids(tx, project, self.store) - leaving
+            policy = policy_of(tx, project)
+            for stage in stage_history.of_project(tx, project, self.now):
+                rules = policy.for_stage(stage.stage.workload, stage.stage.stage)
+                decision = retention.decide(stage.history, rules, self.now, stage.facts)
+                for position, reasons in decision.kept.items():
+                    for copy_id, size in stage.copies[position]:
+                        if copy_id in here:
+                            yield _kept(str(stage.stage), size, reasons, rules)
+
+    def helped(self, proof: Proof, blocked: Sequence[Held], kept: Sequence[Held]) -> Proof:
+        """The proof with what would help, an approval first."""
+        waiting = sum(each.size_bytes for each in blocked if each.by == {APPROVAL})
+        approve = [Help(f"lastgood sweep {self.planned.project} --approve", waiting)]
+        return replace(proof, helps=(*(approve if waiting else ()), *helps(blocked, kept)))
+
+
+def _blocked(copy: Copy, verdict: Verdict, rules: Policy) -> Held:
+    against = {*verdict.refusals, *verdict.unknowns}
+    told = dict(verdict.facts.items())
+    who = [told[name].evidence for name in sorted(against & _REFERRED)]
+    held = _held(copy, against)
+    return replace(held, who="; ".join(who), level=str(rules.gate.level))
+
+
+def _held(copy: Copy, by: Iterable[str]) -> Held:
+    return Held(str(copy.checkpoint.stage_id), copy.stored_bytes, frozenset(by))
+
+
+def _kept(stage: str, size_bytes: int, reasons: Sequence[Reason], rules: Policy) -> Held:
+    who = [reason.text for reason in reasons if reason.kind in (ReasonKind.HOLD, ReasonKind.READER)]
+    by = frozenset(map(_word, reasons))
+    return Held(stage, size_bytes, by, "; ".join(who), str(rules.gate.level))
+
+
+def _word(reason: Reason) -> str:
+    if reason.kind is ReasonKind.ROLE:
+        return f"role {reason.name}"
+    if reason.kind is ReasonKind.FLOOR and reason.name == UNPROVEN:
+        return UNPROVEN
+    return reason.kind.value

@@ -1,0 +1,1 @@
+"""Validation: each level of the ladder, its receipts, and what follows a failure."""
