@@ -11,7 +11,7 @@ import uvicorn
 from airflow.api_fastapi.app import init_auth_manager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 
-from lastgood.coordinator.operator_auth import AirflowGuard
+from lastgood.coordinator.operators.auth import AirflowGuard
 from lastgood.coordinator.serve import standalone
 
 

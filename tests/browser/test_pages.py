@@ -21,7 +21,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
 
-from lastgood.coordinator.operator_auth import TOKEN_VARIABLE
+from lastgood.coordinator.operators.auth import TOKEN_VARIABLE
 from lastgood.coordinator.serve import standalone
 from lastgood.flows.reconciliation import reconcile
 from tests.retention.world import World

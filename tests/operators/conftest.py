@@ -10,7 +10,7 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from lastgood.coordinator.operator_auth import TOKEN_VARIABLE
+from lastgood.coordinator.operators.auth import TOKEN_VARIABLE
 from lastgood.coordinator.serve import standalone
 from tests.retention.world import World, opened
 

@@ -14,10 +14,10 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from lastgood.catalog import generations, stages, tokens
-from lastgood.coordinator import operators
 from lastgood.coordinator.app import create_app
 from lastgood.coordinator.auth import guard_name
-from lastgood.coordinator.operator_auth import TOKEN_VARIABLE, TokenGuard
+from lastgood.coordinator.operators import routes
+from lastgood.coordinator.operators.auth import TOKEN_VARIABLE, TokenGuard
 from lastgood.errors import CatalogSetup
 from tests.operators.conftest import BASIC, BEARER, SAME_SITE
 from tests.retention.world import PROJECT, World
@@ -27,7 +27,7 @@ OPEN = {"/pages", "/pages/style.css"}
 
 def _routes() -> list[tuple[str, str]]:
     app = FastAPI()
-    operators.include(app, TokenGuard("0" * 64))
+    routes.include(app, TokenGuard("0" * 64))
     values = {
         "project": PROJECT,
         "workload": "gpt",
@@ -64,7 +64,7 @@ def test_every_route_refuses_a_caller_without_credentials(anybody: httpx.Client)
 
 def test_every_route_is_marked_with_its_guard() -> None:
     app = FastAPI()
-    operators.include(app, TokenGuard("0" * 64))
+    routes.include(app, TokenGuard("0" * 64))
     unguarded = [
         route.path
         for route in app.routes
@@ -142,7 +142,7 @@ from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from lastgood.coordinator.app import create_app
-from lastgood.coordinator.operator_auth import AirflowGuard
+from lastgood.coordinator.operators.auth import AirflowGuard
 
 manager = init_auth_manager()
 app = create_app(sys.argv[1])

@@ -7,7 +7,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from lastgood.coordinator import operator_inventories
+from lastgood.coordinator.operators import inventories
 from lastgood.flows.inventories import by_name
 from tests.retention.world import PROJECT, World
 
@@ -26,7 +26,7 @@ def test_inventories_are_listed_and_compared_and_large_ones_are_not(
 
     listed = api.get("/v1/inventories", params={"store": "local"})
     compared = api.get("/v1/inventories/diff", params=asked)
-    monkeypatch.setattr(operator_inventories, "ROWS_LIMIT", 1)
+    monkeypatch.setattr(inventories, "ROWS_LIMIT", 1)
     refused = api.get("/v1/inventories/diff", params=asked)
 
     assert [one["inventory"] for one in listed.json()["inventories"]] == taken[::-1]

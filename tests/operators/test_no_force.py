@@ -12,9 +12,9 @@ import typer
 from fastapi.routing import APIRoute
 
 from lastgood.cli.app import app
-from lastgood.coordinator import operators
 from lastgood.coordinator.app import create_app
-from lastgood.coordinator.operator_auth import TokenGuard
+from lastgood.coordinator.operators import routes
+from lastgood.coordinator.operators.auth import TokenGuard
 
 BYPASS = re.compile(
     r"(?:^|[-_])(?:force|forced|bypass|override|ignore|unsafe|skip[-_]?(?:gate|check\w*|grace|holds?)"
@@ -67,7 +67,7 @@ def test_no_option_no_field_and_no_parameter_goes_round_the_gate() -> None:
     said = list(options(typer.main.get_command(app)))
     assert len(said) > 50
     app_of_operators = create_app()
-    operators.include(app_of_operators, TokenGuard("0" * 64))
+    routes.include(app_of_operators, TokenGuard("0" * 64))
     fields = list(properties(app_of_operators.openapi()))
     fields += [
         parameter.alias

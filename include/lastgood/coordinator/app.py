@@ -9,18 +9,13 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from lastgood.coordinator import (
-    health,
-    operators,
-    runner_checkpoints,
-    runner_generations,
-    runner_objects,
-    runner_readers,
-)
+from lastgood.coordinator import health
+from lastgood.coordinator.operators import routes as operator_routes
 from lastgood.coordinator.problems import add_problem_handlers
+from lastgood.coordinator.runners import checkpoints, generations, objects, readers
 from lastgood.coordinator.services import LazyServices
 
-_RUNNER = (runner_generations, runner_checkpoints, runner_objects, runner_readers)
+_RUNNERS = (generations, checkpoints, objects, readers)
 
 
 def create_app(catalog_dsn: str | None = None) -> FastAPI:
@@ -44,7 +39,7 @@ def create_app(catalog_dsn: str | None = None) -> FastAPI:
     app.state.lastgood = services
     add_problem_handlers(app)
     app.include_router(health.router)
-    for module in _RUNNER:
+    for module in _RUNNERS:
         app.include_router(module.router)
-    operators.include(app)
+    operator_routes.include(app)
     return app

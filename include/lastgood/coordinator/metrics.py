@@ -27,7 +27,7 @@ from lastgood.catalog import (
 )
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.coordinator.auth import guard
-from lastgood.coordinator.operator_auth import reading
+from lastgood.coordinator.operators.auth import reading
 from lastgood.coordinator.services import services_of
 from lastgood.errors import CatalogSetup
 from lastgood.flows.capacity import pressure

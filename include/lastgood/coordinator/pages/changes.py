@@ -11,9 +11,9 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse
 
 from lastgood.catalog import findings, history
-from lastgood.coordinator.operator_context import Changer
-from lastgood.coordinator.operator_findings import close_now
-from lastgood.coordinator.operator_holds import new_hold
+from lastgood.coordinator.operators.context import Changer
+from lastgood.coordinator.operators.findings import close_now
+from lastgood.coordinator.operators.holds import new_hold
 from lastgood.coordinator.pages.rendering import PageRoute, back
 from lastgood.coordinator.services import services_of
 from lastgood.errors import InvalidInput

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from lastgood.catalog import projects, promotions
-from lastgood.coordinator.operator_context import Changer, Reader
+from lastgood.coordinator.operators.context import Changer, Reader
 from lastgood.coordinator.pages.rendering import PageRoute, back, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import CatalogSetup

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from lastgood.catalog import drills, history
-from lastgood.coordinator.operator_context import ProjectFilter, Reader
+from lastgood.coordinator.operators.context import ProjectFilter, Reader
 from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of
 

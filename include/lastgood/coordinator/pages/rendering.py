@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from starlette._utils import get_route_path
 
-from lastgood.coordinator.operator_auth import Operator, TokenGuard
+from lastgood.coordinator.operators.auth import Operator, TokenGuard
 from lastgood.coordinator.problems import json_path
 from lastgood.errors import InvalidInput, LastgoodError
 from lastgood.reports.html import environment

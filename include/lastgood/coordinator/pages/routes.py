@@ -19,8 +19,8 @@ from lastgood.catalog import (
     retirements,
 )
 from lastgood.coordinator.auth import anybody
-from lastgood.coordinator.operator_context import CheckpointPath, ProjectFilter, Reader
-from lastgood.coordinator.operator_quarantine import in_quarantine
+from lastgood.coordinator.operators.context import CheckpointPath, ProjectFilter, Reader
+from lastgood.coordinator.operators.quarantine import in_quarantine
 from lastgood.coordinator.pages import changes, policies, proof, timeline
 from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of

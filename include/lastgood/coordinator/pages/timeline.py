@@ -13,7 +13,7 @@ from markupsafe import Markup
 from lastgood.catalog import history, operator_views
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.operator_views import StageView
-from lastgood.coordinator.operator_context import Reader
+from lastgood.coordinator.operators.context import Reader
 from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound

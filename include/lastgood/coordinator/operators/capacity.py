@@ -7,7 +7,7 @@ from datetime import datetime
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from lastgood.coordinator.operator_context import Limit, ProjectFilter, Reader, answer
+from lastgood.coordinator.operators.context import Limit, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.flows import room
 

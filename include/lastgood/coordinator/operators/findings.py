@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from lastgood.catalog import findings, history, inventories
-from lastgood.coordinator.operator_context import (
+from lastgood.coordinator.operators.context import (
     Because,
     Changer,
     ProjectFilter,

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from lastgood.catalog import reports
-from lastgood.coordinator.operator_context import (
+from lastgood.coordinator.operators.context import (
     Limit,
     ProjectFilter,
     Reader,

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from lastgood.catalog import projects, store_profiles
-from lastgood.coordinator.operator_context import Changer, Reader, answer
+from lastgood.coordinator.operators.context import Changer, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.flows import store_profile
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lastgood.catalog import operator_records, projects
 from lastgood.catalog.copies import Copy
-from lastgood.coordinator.operator_context import (
+from lastgood.coordinator.operators.context import (
     Because,
     Changer,
     Limit,

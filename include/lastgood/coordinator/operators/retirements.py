@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lastgood.catalog import history, projects, retirements
 from lastgood.catalog.retirements import Retirement
-from lastgood.coordinator.operator_context import Because, Changer, ProjectFilter, Reader, answer
+from lastgood.coordinator.operators.context import Because, Changer, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.flows.as_json import as_json
 from lastgood.flows.keeping import retire

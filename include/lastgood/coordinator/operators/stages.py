@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from lastgood.catalog import operator_records, operator_views, projects, recovery
-from lastgood.coordinator.operator_context import (
+from lastgood.coordinator.operators.context import (
     Because,
     Changer,
     Limit,

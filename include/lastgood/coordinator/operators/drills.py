@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from lastgood.catalog import certificates, daily_digests, drills, projects
-from lastgood.coordinator.operator_context import Limit, ProjectFilter, Reader, answer
+from lastgood.coordinator.operators.context import Limit, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
 from lastgood.flows.auditing import audit

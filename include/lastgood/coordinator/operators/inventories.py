@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from lastgood.catalog import inventories as catalog_inventories
 from lastgood.catalog import projects
-from lastgood.coordinator.operator_context import Because, Changer, Reader, answer
+from lastgood.coordinator.operators.context import Because, Changer, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.errors import Conflict
 

@@ -8,7 +8,7 @@ from fastapi import Depends, Query
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from lastgood.coordinator.operator_auth import Operator, changing, reading
+from lastgood.coordinator.operators.auth import Operator, changing, reading
 from lastgood.errors import InvalidInput, NotFound
 from lastgood.flows.as_json import as_json
 from lastgood.rules.names import CheckpointId, StageId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from lastgood.coordinator.operator_context import Changer, Limit, ProjectFilter, Reader, answer
+from lastgood.coordinator.operators.context import Changer, Limit, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.flows.cleaning import lifecycle
 from lastgood.flows.cleaning.upload_overview import upload_history, upload_overview

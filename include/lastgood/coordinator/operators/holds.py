@@ -12,7 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from lastgood.catalog import holds, projects
 from lastgood.catalog.holds import Hold, NewHold, Selector
-from lastgood.coordinator.operator_context import (
+from lastgood.coordinator.operators.context import (
     Because,
     Changer,
     ProjectFilter,

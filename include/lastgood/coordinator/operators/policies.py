@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from lastgood.catalog import projects, promotions
-from lastgood.coordinator.operator_context import (
+from lastgood.coordinator.operators.context import (
     Because,
     Changer,
     Limit,

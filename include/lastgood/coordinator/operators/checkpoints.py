@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 
 from lastgood.catalog import checkpoints, operator_records, operator_views
-from lastgood.coordinator.operator_context import (
+from lastgood.coordinator.operators.context import (
     Changer,
     CheckpointPath,
     Limit,

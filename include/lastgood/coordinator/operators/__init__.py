@@ -1,0 +1,1 @@
+"""The routes that operators see: their API, each with its guard."""

@@ -1,0 +1,1 @@
+"""The routes that training jobs use, each with its token and fence."""
