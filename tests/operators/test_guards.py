@@ -14,9 +14,9 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from lastgood.catalog import generations, stages, tokens
+from lastgood.coordinator import operator_routes
 from lastgood.coordinator.app import create_app
 from lastgood.coordinator.auth import guard_name
-from lastgood.coordinator.operators import routes
 from lastgood.coordinator.operators.auth import TOKEN_VARIABLE, TokenGuard
 from lastgood.errors import CatalogSetup
 from tests.operators.conftest import BASIC, BEARER, SAME_SITE
@@ -27,7 +27,7 @@ OPEN = {"/pages", "/pages/style.css"}
 
 def _routes() -> list[tuple[str, str]]:
     app = FastAPI()
-    routes.include(app, TokenGuard("0" * 64))
+    operator_routes.include(app, TokenGuard("0" * 64))
     values = {
         "project": PROJECT,
         "workload": "gpt",
@@ -64,7 +64,7 @@ def test_every_route_refuses_a_caller_without_credentials(anybody: httpx.Client)
 
 def test_every_route_is_marked_with_its_guard() -> None:
     app = FastAPI()
-    routes.include(app, TokenGuard("0" * 64))
+    operator_routes.include(app, TokenGuard("0" * 64))
     unguarded = [
         route.path
         for route in app.routes

@@ -12,8 +12,8 @@ import typer
 from fastapi.routing import APIRoute
 
 from lastgood.cli.app import app
+from lastgood.coordinator import operator_routes
 from lastgood.coordinator.app import create_app
-from lastgood.coordinator.operators import routes
 from lastgood.coordinator.operators.auth import TokenGuard
 
 BYPASS = re.compile(
@@ -67,7 +67,7 @@ def test_no_option_no_field_and_no_parameter_goes_round_the_gate() -> None:
     said = list(options(typer.main.get_command(app)))
     assert len(said) > 50
     app_of_operators = create_app()
-    routes.include(app_of_operators, TokenGuard("0" * 64))
+    operator_routes.include(app_of_operators, TokenGuard("0" * 64))
     fields = list(properties(app_of_operators.openapi()))
     fields += [
         parameter.alias

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from lastgood.catalog import operator_views
-from lastgood.coordinator.operators import routes
+from lastgood.coordinator import operator_routes
 from lastgood.coordinator.operators.auth import Operator, TokenGuard
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.retention import stage_timeline
@@ -237,7 +237,7 @@ def test_who_may_only_read_is_offered_no_form_and_refused_every_change(
 ) -> None:
     monkeypatch.setattr(TokenGuard, "identify", _may_read)
     app = FastAPI()
-    routes.include(app, TokenGuard("0" * 64))
+    operator_routes.include(app, TokenGuard("0" * 64))
     changes = {
         route.path
         for route in app.routes

@@ -14,6 +14,7 @@ from uuid import uuid4
 import psycopg
 
 from lastgood.catalog import (
+    attempt_objects,
     attempts,
     capacity,
     checkpoints,
@@ -177,9 +178,8 @@ class World:
                 declared_bytes=declared,
             )
             listed = [DeclaredObject(path, len(data), None) for path, data in objects.items()]
-            attempts.begin(
-                tx, new, listed, [None] * len(listed), event=event, lease=grant, grant=grant
-            )
+            attempts.begin(tx, new, event=event, lease=grant, grant=grant)
+            attempt_objects.declare(tx, new, listed, [None] * len(listed))
             capacity.claim(tx, PROJECT, self.store.name, declared)
             return attempts.get(tx, PROJECT, attempt_id)
 

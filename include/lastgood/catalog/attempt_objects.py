@@ -6,16 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from lastgood.catalog.attempts import Attempt, NewAttempt
 from lastgood.catalog.db import Transaction
 from lastgood.errors import NotFound
-
-if TYPE_CHECKING:
-    from lastgood.catalog.attempts import Attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +46,7 @@ _SELECT = """
 
 def declare(
     tx: Transaction,
-    attempt_id: UUID,
-    project: str,
+    new: NewAttempt,
     objects: Sequence[DeclaredObject],
     part_bytes: Sequence[int | None],
 ) -> None:
@@ -61,7 +57,7 @@ def declare(
     ) as rows:
         for item, each_bytes in zip(objects, part_bytes, strict=True):
             rows.write_row(
-                (attempt_id, item.path, project, item.size_bytes, item.sha256, each_bytes)
+                (new.attempt_id, item.path, new.project, item.size_bytes, item.sha256, each_bytes)
             )
 
 

@@ -6,15 +6,14 @@ open -> sealed -> committed | failed,   open -> aborting -> closed
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import attempt_objects, history
-from lastgood.catalog.attempt_objects import DeclaredObject
+from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.tokens import token_hash
 from lastgood.errors import AttemptState, NotFound
@@ -163,14 +162,12 @@ def attempt_of_token(tx: Transaction, token: str) -> Attempt | None:
 def begin(
     tx: Transaction,
     new: NewAttempt,
-    objects: Sequence[DeclaredObject],
-    part_bytes: Sequence[int | None],
     *,
     event: history.Event,
     lease: timedelta,
     grant: timedelta,
 ) -> None:
-    """Record an open attempt of a locked stage with its objects and the part size of each."""
+    """Record an open attempt of a locked stage; `attempt_objects.declare` adds its objects."""
     tx.execute(
         """
         INSERT INTO attempts (attempt_id, project, stage_id, generation, sequence, step, kind,
@@ -201,7 +198,6 @@ def begin(
         },
     )
     _append_transition(tx, new.attempt_id, new.project, None, State.OPEN, "prepared", event)
-    attempt_objects.declare(tx, new.attempt_id, new.project, objects, part_bytes)
 
 
 def change_token(tx: Transaction, attempt: Attempt, token: str) -> None:

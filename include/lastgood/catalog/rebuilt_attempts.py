@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import attempts, capacity, history
+from lastgood.catalog import attempt_objects, attempts, capacity, history
 from lastgood.catalog.attempt_objects import DeclaredObject
 from lastgood.catalog.attempts import Attempt, NewAttempt
 from lastgood.catalog.db import Transaction
@@ -105,7 +105,8 @@ def begin(
     objects = [DeclaredObject(one.path, one.size_bytes, one.sha256) for one in manifest.objects]
     none = timedelta(0)
     parts = [one.part_bytes for one in manifest.objects]
-    attempts.begin(tx, new, objects, parts, event=event, lease=none, grant=none)
+    attempts.begin(tx, new, event=event, lease=none, grant=none)
+    attempt_objects.declare(tx, new, objects, parts)
     capacity.locked_use(tx, stage.project, store)
     capacity.claim(tx, stage.project, store, manifest.size_bytes)
     return attempts.get(tx, stage.project, attempt_id)

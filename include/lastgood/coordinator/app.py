@@ -9,8 +9,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from lastgood.coordinator import health
-from lastgood.coordinator.operators import routes as operator_routes
+from lastgood.coordinator import health, operator_routes
 from lastgood.coordinator.problems import add_problem_handlers
 from lastgood.coordinator.runners import checkpoints, generations, objects, readers
 from lastgood.coordinator.services import LazyServices

@@ -209,18 +209,12 @@ def _open(
         prefix=layout.attempt_prefix(checkpoint, AttemptId(str(attempt_id))),
         declared_bytes=request.size_bytes,
     )
-    attempts.begin(
-        tx,
-        new,
-        request.objects,
-        [
-            None if store.profile.direct else store.part_bytes(item.size_bytes)
-            for item in request.objects
-        ],
-        event=event,
-        lease=policy.leases.writer,
-        grant=policy.leases.grant,
-    )
+    attempts.begin(tx, new, event=event, lease=policy.leases.writer, grant=policy.leases.grant)
+    parts = [
+        None if store.profile.direct else store.part_bytes(item.size_bytes)
+        for item in request.objects
+    ]
+    attempt_objects.declare(tx, new, request.objects, parts)
     return attempt_id
 
 
