@@ -122,7 +122,7 @@ def report_project(
 ) -> dict[str, Any]:
     """Write the reports of one project for a window, from the inventories that were completed.
     Raises StoreError for a store without one, after the others' reports are written."""
-    from lastgood.flows import reconcile  # the checks take seconds to import
+    from lastgood.flows.reconciliation import reconcile  # the checks take seconds to import
 
     named = {str(one["store"]): str(one["inventory"]) for one in completed}
     with services() as opened:
