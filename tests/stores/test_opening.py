@@ -63,6 +63,9 @@ def test_stores_are_opened_once_and_again_when_they_changed(tmp_path: Path) -> N
     configs["local"] = StoreConfig("local", "file", str(tmp_path), direct=True)
     assert stores["local"].profile.direct
     assert list(stores.opened()) == [stores["local"]]
+    changed = stores["local"]
+    changed.outdated = True  # type: ignore[attr-defined]
+    assert stores["local"] is not changed
 
 
 def test_a_store_that_nobody_configured() -> None:

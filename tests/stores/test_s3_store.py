@@ -448,6 +448,28 @@ def test_a_bucket_whose_versioning_is_suspended_is_refused(
         S3Store("cold", store._client, store.bucket)
 
 
+@pytest.mark.parametrize(("before", "after"), [(False, "Enabled"), (True, "Suspended")])
+def test_nothing_is_hidden_or_deleted_where_versioning_was_changed(
+    make: Callable[..., S3Store], before: bool, after: Any
+) -> None:
+    store = make(versioned=before)
+    published = upload_object(store, KEY, b"hello")
+    store._client.put_bucket_versioning(
+        Bucket=store.bucket, VersioningConfiguration={"Status": after}
+    )
+    steps = (
+        lambda: list(store.delete([published])),
+        lambda: store.quarantine(COPY, [published]),
+        lambda: store.unquarantine(COPY, [published]),
+    )
+    for step in steps:
+        with pytest.raises(StoreError, match="versioning of bucket"):
+            step()
+    assert store.outdated
+    assert store.read(KEY) == b"hello"
+    assert "DeleteMarkers" not in store._client.list_object_versions(Bucket=store.bucket)
+
+
 def test_a_bucket_that_is_not_there(store: S3Store) -> None:
     with pytest.raises(StoreError, match="NoSuchBucket"):
         S3Store("cold", store._client, "nobodys-bucket")

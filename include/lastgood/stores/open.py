@@ -98,13 +98,14 @@ class Stores:
         self._lock = threading.Lock()
 
     def __getitem__(self, name: str) -> Store:
-        """The store; opened anew if its configuration changed. NotFound if there is none."""
+        """The store; opened anew if its configuration changed, or its place. NotFound if there is
+        none."""
         config = self._config_of(name)
         if config is None:
             raise NotFound(what="store", name=name)
         with self._lock:
             known = self._opened.get(name)
-            if known is None or known[0] != config:
+            if known is None or known[0] != config or getattr(known[1], "outdated", False):
                 known = self._opened[name] = (config, open_store(config))
             return known[1]
 

@@ -101,6 +101,7 @@ class S3Store:
         self.client = self._client = client
         self.metrics: Callable[[], Any] | None = None  # makes a CloudWatch client
         self.encryption = encryption
+        self.outdated = False  # the bucket's versioning was changed since: open the store anew
         versioned = self._read_versioning()
         if found is None or found.has(Ability.VERSIONS) != versioned:
             found = FoundProfile("s3", {})  # what was found holds no more
@@ -137,9 +138,19 @@ class S3Store:
                     raise
                 return False
         if status == "Suspended":
+            self.outdated = True
             reason = f"versioning of bucket {self.bucket} is suspended; enable it, or use another"
             raise StoreError(store=self.name, key="", reason=reason)
         return status == "Enabled"
+
+    def _require_same_versioning(self) -> None:
+        """What hides, shows or deletes asks for it each time: where versioning was enabled since, a
+        deletion frees nothing; where it was suspended, a delete marker destroys what it hides."""
+        if self._read_versioning() != self.profile.versioned:
+            self.outdated = True
+            reason = f"the versioning of bucket {self.bucket} was changed: nothing is done until it"
+            reason += f" was looked at again; then `lastgood store probe {self.name}`"
+            raise StoreError(store=self.name, key="", reason=reason)
 
     def put_new(self, key: Key, data: bytes) -> StoredObject:
         path_of(self.name, key)
@@ -245,6 +256,7 @@ class S3Store:
             yield cast(BinaryIO, reader)
 
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
+        self._require_same_versioning()
         yield from self._objects.delete(objects)
 
     def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
@@ -265,10 +277,14 @@ class S3Store:
         )
 
     def quarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
-        self._objects.hide(self._copy_prefix(prefix))
+        copy = self._copy_prefix(prefix)
+        self._require_same_versioning()
+        self._objects.hide(copy)
 
     def unquarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
-        self._objects.show(self._copy_prefix(prefix))
+        copy = self._copy_prefix(prefix)
+        self._require_same_versioning()
+        self._objects.show(copy)
 
     def protect(self, prefix: Prefix) -> None:
         """Nothing to do: parts are bound to an upload, and nothing else may write here."""
