@@ -23,8 +23,10 @@ from lastgood.stores.base import (
 from lastgood.stores.open import StoreConfig, open_store
 from lastgood.stores.postgres import PostgresStore
 from lastgood.stores.postgres_database import create_tables
+from lastgood.stores.profile import probe
 from tests.conftest import APP_ROLE
 from tests.factories import upload_object
+from tests.stores.profile_table import answers, documented, nothing_is_left
 
 MiB = 1 << 20
 KEY = Key("demo/resnet/pretrain/1/7/model.safetensors")
@@ -199,3 +201,8 @@ def test_a_configuration_names_a_schema(tmp_path: Path) -> None:
         (tmp_path / "stores/small.yaml").write_text(document.format(schema))
         with pytest.raises(InvalidConfig, match="no schema for a store"):
             read_configuration(tmp_path)
+
+
+def test_the_documented_table_is_what_a_probe_finds(store: PostgresStore) -> None:
+    assert answers(probe(store)) == documented()["postgres"]
+    assert nothing_is_left(store)

@@ -27,12 +27,12 @@ from lastgood.stores.s3_encryption import Encryption
 from tests.ceph.attesting import AttestingServer
 from tests.ceph.fixtures import MakeBucket, client_of
 from tests.factories import send_parts
+from tests.stores.profile_table import answers, documented, nothing_is_left
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 MiB = 1 << 20
-TABLE = Path(__file__).resolve().parents[2] / "docs/stores.md"
 Y, N, U = Answer.YES, Answer.NO, Answer.UNKNOWN
 KEY = Key("checkpoints/model.bin")
 DATA = bytes(range(256)) * 4096 * 6  # 6 MiB: two parts
@@ -70,31 +70,6 @@ def attested(
 
     yield make
     client.close()
-
-
-def answers(found: FoundProfile) -> dict[str, str]:
-    return {ability.value: found.finding(ability).answer.value for ability in Ability}
-
-
-def documented() -> dict[str, dict[str, str]]:
-    """The table of docs/stores.md: answers by ability, by store."""
-    _, _, table = TABLE.read_text().partition("\n| ability")
-    rows = [
-        [cell.strip().strip("`") for cell in line.strip("|").split("|")]
-        for line in table.partition("\n\n")[0].splitlines()
-    ]
-    stores = rows[0][2:]
-    cells = {row[0]: row[2:] for row in rows[2:]}
-    assert set(cells) == set(Ability)
-    return {
-        store: {ability: row[number] for ability, row in cells.items()}
-        for number, store in enumerate(stores)
-    }
-
-
-def nothing_is_left(store: Any) -> bool:
-    left = list(store.list(EVERYTHING, versions=store.profile.versioned))
-    return not left and not list(store.uploads(EVERYTHING))
 
 
 class TestTheTableIsWhatProbesFind:
