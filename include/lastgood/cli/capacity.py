@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from lastgood.catalog.capacity_states import StateRow
-from lastgood.cli.keeping import _instant
 from lastgood.cli.opening import services
 from lastgood.cli.output import Json, print_json, print_table, say
+from lastgood.cli.typed import typed_instant
 from lastgood.errors import InvalidInput
 from lastgood.flows.room import Room
 from lastgood.reports.words import human_bytes, instant
@@ -35,7 +35,7 @@ def capacity(
 
     if changes and at:
         raise InvalidInput(where="--at", reason="it is for one instant, --changes are all of them")
-    when = _instant(at, "--at")
+    when = typed_instant(at, "--at")
     with services() as opened:
         if changes:
             _print_changes(room.changes(opened.catalog, project, limit=limit), as_document=json)

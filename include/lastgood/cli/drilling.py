@@ -14,10 +14,8 @@ from lastgood.catalog.drills import Drill
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import actor, require_known, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
-from lastgood.errors import InvalidInput, LastgoodError
+from lastgood.cli.typed import typed_duration
 from lastgood.reports.words import human_bytes, instant, lasting
-from lastgood.rules.document import Node
-from lastgood.rules.quantities import read_duration
 
 
 class _RunByDefault(TyperGroup):
@@ -55,7 +53,7 @@ def run_drill(
     with 1, after the record is written, if anything did not pass."""
     from lastgood.flows.drills import drill as flow
 
-    span = _duration(within)
+    span = typed_duration(within, "--within")
     with services() as opened:
         with opened.catalog.transaction() as tx:
             scratch = drills.scratch_projects(tx)
@@ -139,10 +137,3 @@ def _seconds(value: float | None) -> str:
 
 def _verdict(passed: bool | None) -> str:
     return "not ended" if passed is None else "passed" if passed else "failed"
-
-
-def _duration(text: str) -> timedelta:
-    def refuse(_: str, reason: str) -> LastgoodError:
-        return InvalidInput(where="--within", reason=reason)
-
-    return read_duration(Node(text, "", refuse))

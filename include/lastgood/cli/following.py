@@ -9,9 +9,9 @@ import typer
 
 from lastgood.catalog import findings as catalog_findings
 from lastgood.catalog import history
-from lastgood.cli.keeping import _instant, not_empty
 from lastgood.cli.opening import actor, require_known, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
+from lastgood.cli.typed import not_empty, typed_instant
 from lastgood.reports.words import human_bytes, instant
 
 findings = typer.Typer(no_args_is_help=True, help="Findings: list, show, assign, explain, close.")
@@ -76,7 +76,7 @@ def assign_finding(
     json: Json = False,
 ) -> None:
     """Give a finding another owner and deadline."""
-    until = _instant(deadline, "--deadline")
+    until = typed_instant(deadline, "--deadline")
     assert until is not None
     with services() as opened, opened.catalog.transaction() as tx:
         at = history.now(tx)

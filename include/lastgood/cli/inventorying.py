@@ -8,9 +8,9 @@ import typer
 
 from lastgood.catalog import inventories as catalog_inventories
 from lastgood.catalog import projects
-from lastgood.cli.keeping import _instant
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps
+from lastgood.cli.typed import typed_instant
 from lastgood.errors import InvalidInput
 from lastgood.reports.words import human_bytes, instant
 
@@ -97,6 +97,7 @@ def take_inventory(
         "kept_bytes": manifest.kept_bytes,
         "dropped": dropped.inventories,
         "dropped_bytes": dropped.size_bytes,
+        "not_deleted": list(dropped.failed),
     }
     if json:
         print_json(told)
@@ -153,7 +154,7 @@ def set_accounting(
     """Say what a backend accounts for a store; the next inventory is held against it."""
     from lastgood.flows.inventories import accounting as flow
 
-    at = _instant(as_of, "--as-of")
+    at = typed_instant(as_of, "--as-of")
     if at is None:
         raise InvalidInput(where="--as-of", reason="say when the backend accounted so")
     with services() as opened:

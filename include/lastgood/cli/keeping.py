@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Literal, get_args
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from lastgood.catalog.holds import NewHold, Selector
 from lastgood.cli.looking import Checkpoint
 from lastgood.cli.opening import actor, operator, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
+from lastgood.cli.typed import Because, Until, not_empty, typed_instant
 from lastgood.errors import InvalidInput, NotFound
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes, instant
@@ -21,19 +21,6 @@ from lastgood.rules.names import CheckpointId
 
 Kind = Literal["incident", "legal", "research", "milestone"]
 
-
-def not_empty(text: str) -> str:
-    """Refuse a reason that says nothing."""
-    if not text.strip():
-        raise typer.BadParameter("it is empty")
-    return text
-
-
-Because = Annotated[str, typer.Option(help="Why; it is recorded.", callback=not_empty)]
-Until = Annotated[
-    str | None,
-    typer.Option(metavar="INSTANT", help="An instant with its zone, as 2026-03-01T12:00:00Z."),
-]
 
 stage = typer.Typer(no_args_is_help=True, help="A stage whose restores are blocked: unblock.")
 quarantine = typer.Typer(no_args_is_help=True, help="What lies in quarantine, and taking it back.")
@@ -76,8 +63,8 @@ def hold(
         stage=stage,
         step_from=step_from,
         step_to=step_to,
-        committed_from=_instant(committed_from, "--committed-from"),
-        committed_to=_instant(committed_to, "--committed-to"),
+        committed_from=typed_instant(committed_from, "--committed-from"),
+        committed_to=typed_instant(committed_to, "--committed-to"),
         metric=metric,
         metric_from=metric_from,
         metric_to=metric_to,
@@ -91,7 +78,7 @@ def hold(
         owner=owner or operator(),
         reason=reason,
         placed_by=actor(),
-        expires_at=_instant(until, "--until"),
+        expires_at=typed_instant(until, "--until"),
         selector=chosen if name is None else None,
     )
     with services() as opened:
@@ -105,19 +92,6 @@ def hold(
         say(f"{placed.warning}.")
     if placed.undone:
         say(f"{len(placed.undone)} of its copies were taken back out of quarantine.")
-
-
-def _instant(text: str | None, where: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        reason = f"{text!r} is not an instant with its zone, such as 2026-03-01T12:00:00Z"
-        raise InvalidInput(where=where, reason=reason)
-    return at.astimezone(UTC)
 
 
 def holds(

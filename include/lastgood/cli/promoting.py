@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_format
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,13 +12,11 @@ import typer
 
 from lastgood.catalog import projects, promotions
 from lastgood.catalog.promotions import Kind
-from lastgood.cli.keeping import Because
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
-from lastgood.errors import InvalidInput, LastgoodError
+from lastgood.cli.typed import Because, typed_duration, typed_instant
+from lastgood.errors import InvalidInput
 from lastgood.reports.words import human_bytes, instant
-from lastgood.rules.document import Node
-from lastgood.rules.quantities import read_duration
 
 VersionName = Annotated[str, typer.Argument(metavar="NAME@vN")]
 At = Annotated[
@@ -76,8 +73,8 @@ def diff(
     from lastgood.flows.policy_change import policy_diff
     from lastgood.reports import policy_difference
 
-    window = {"since": _instant(since, "--from"), "until": _instant(until, "--to")}
-    latency = _duration(detection, "--detection")
+    window = {"since": typed_instant(since, "--from"), "until": typed_instant(until, "--to")}
+    latency = None if detection is None else typed_duration(detection, "--detection")
     with services() as opened, _lines(rows) as row, steps() as progress:
         name = policy_diff.project_of(opened.catalog, project)
         found = policy_diff.run(
@@ -175,7 +172,7 @@ def _ask(
 ) -> None:
     from lastgood.flows.policy_change import policy_diff, promotion
 
-    when = _instant(at, "--at")
+    when = typed_instant(at, "--at")
     with services() as opened:
         place = policy_diff.project_of(opened.catalog, project)
         asked = promotion.promote(
@@ -262,23 +259,3 @@ def _lines(file: Path | None) -> Iterator[Callable[[dict[str, Any]], None] | Non
         return
     with file.open("w", encoding="utf-8") as lines:
         yield lambda row: print(json_format.dumps(row), file=lines)
-
-
-def _instant(text: str | None, where: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        reason = f"{text!r} is not an instant with its zone, such as 2026-03-01T12:00:00Z"
-        raise InvalidInput(where=where, reason=reason)
-    return at.astimezone(UTC)
-
-
-def _duration(text: str | None, where: str) -> timedelta | None:
-    def refusal(place: str, reason: str) -> LastgoodError:
-        return InvalidInput(where=place, reason=reason)
-
-    return None if text is None else read_duration(Node(text, where, refusal))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -11,14 +10,12 @@ from typer.core import TyperGroup
 
 from lastgood.catalog import history, projects, retirements
 from lastgood.catalog.retirements import Retirement
-from lastgood.cli.keeping import Because
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
-from lastgood.errors import InvalidInput, LastgoodError, NotFound
+from lastgood.cli.typed import Because, typed_duration
+from lastgood.errors import NotFound
 from lastgood.flows.services import Services
 from lastgood.reports.words import instant
-from lastgood.rules.document import Node
-from lastgood.rules.quantities import read_duration
 from lastgood.rules.scope import Scope
 
 RetirementId = Annotated[UUID, typer.Argument(metavar="RETIREMENT", help="As `list` shows it.")]
@@ -53,7 +50,7 @@ def ask_retirement(
     from lastgood.flows.keeping import retire as flow
 
     where = Scope.parse(scope)
-    span = None if grace is None else _duration(grace)
+    span = None if grace is None else typed_duration(grace, "--grace")
     with services() as opened:
         recorded = flow.ask(
             opened.catalog, opened.stores, where, reason=reason, actor=actor(), grace=span
@@ -134,13 +131,6 @@ def list_retirements(
     ]
     headers = ["retirement", "scope", "state", "takes effect", "asked by", "approved by", "reason"]
     print_table(headers, rows, "Nothing is retired.")
-
-
-def _duration(text: str) -> timedelta:
-    def refusal(where: str, reason: str) -> LastgoodError:
-        return InvalidInput(where=where, reason=reason)
-
-    return read_duration(Node(text, "--grace", refusal))
 
 
 def _tell_next(found: Retirement) -> None:

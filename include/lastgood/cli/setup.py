@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from lastgood.cli.keeping import not_empty
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say
+from lastgood.cli.typed import not_empty
 from lastgood.errors import CatalogSetup, InvalidInput
 
 OWNER_VARIABLE = "LASTGOOD_CATALOG_OWNER"

@@ -11,9 +11,9 @@ import typer
 
 from lastgood.catalog import copies, history, projects
 from lastgood.cli.exits import answer_no
-from lastgood.cli.keeping import _instant
 from lastgood.cli.opening import actor, report_folder, services
 from lastgood.cli.output import Json, Steps, print_json, print_table, say, steps
+from lastgood.cli.typed import typed_instant
 from lastgood.errors import InvalidInput
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes
@@ -121,7 +121,7 @@ def mark(
     """Mark what a project keeps now; with --at, replay a past decision (never swept)."""
     from lastgood.flows.retention import mark as flow
 
-    instant_at = _instant(at, "--at")
+    instant_at = typed_instant(at, "--at")
     with services() as opened:
         kind = "live" if instant_at is None and policy is None else "replay"
         told = flow.run(opened.catalog, project, at=instant_at, kind=kind, policy=policy)  # type: ignore[arg-type]
@@ -199,8 +199,8 @@ def reconcile(
     from lastgood.flows.reconciliation import reconcile as flow
 
     with services() as opened:
-        end = _instant(to, "--to") or _now(opened)
-        start = _instant(since, "--since") or end - timedelta(days=1)
+        end = typed_instant(to, "--to") or _now(opened)
+        start = typed_instant(since, "--since") or end - timedelta(days=1)
         if start >= end:
             raise InvalidInput(where="--since", reason="the window ends before it begins")
         with steps() as shown:
@@ -219,6 +219,8 @@ def reconcile(
         for one in told["reports"]:
             say(f"report {one['report_id']} of {one['store']} {_word(one)}")
             say(f"  {one['html']}")
+        for reason in told["not_deleted"]:
+            say(f"not deleted: {reason}")
     if not told["passed"]:
         answer_no()
 
