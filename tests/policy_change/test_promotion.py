@@ -120,6 +120,58 @@ def test_the_former_share_guard_holds_over_the_first_sweep(world: World) -> None
     assert "more than quarantine.share_guard" in told["stop"]
 
 
+def test_a_second_promotion_lifts_neither_the_wait_nor_the_guard_of_the_first(
+    world: World,
+) -> None:
+    """A lax step between must not make the way free."""
+    strict = {"grace": "1h", "share_guard": "50%", "share_guard_min": 1}
+    lax = {"grace": "1h", "share_guard": "100%", "share_guard_min": 100}
+    none = {"cooling": "0s"}
+    nine = {"hot": {"keep": "newest", "count": 9}}
+    world.promote({"roles": nine, "quarantine": strict, "promotion": {"cooling": "6h"}})
+    commits(world, range(1, 9))
+    first = promoted(world, record(world, "lax", nine, quarantine=lax, promotion=none))
+    world.advance(timedelta(minutes=1))
+    one = record(world, "candidate", ONE, quarantine=lax, promotion=none)
+    diff(world, "lax@v1", one)
+    told = policy_diff.run(world.catalog, PROJECT, "lax@v1", one, actor="operator:ann").document
+    assert told["first_sweep"]["must_be_approved"]
+    assert promote(world, one).cooling == timedelta()
+    world.mark()
+    assert f"{first.name} was promoted" in world.sweep()["stop"]
+    world.advance(6 * HOUR)
+    world.mark()
+    told = world.sweep()
+    assert (told["quarantined"], "share_guard" in told["stop"]) == (0, True)
+
+
+def test_a_promotion_that_is_to_come_is_undone_by_a_rollback_to_what_is_in_force(
+    world: World,
+) -> None:
+    commits(world, (1, 2, 3))
+    one = record(world, "candidate", ONE)
+    diff(world, "short@v1", one)
+    with pytest.raises(errors.Conflict, match="in force already"):
+        promote(world, "short@v1", kind="rollback")
+    coming = promote(world, one, at=world.now() + 3 * HOUR)
+    with pytest.raises(errors.Conflict, match=r"`lastgood policy rollback short@v1` undoes prom"):
+        promote(world, "short@v1")
+    with pytest.raises(errors.InvalidInput, match="undone at once"):
+        promote(world, "short@v1", kind="rollback", at=world.now() + HOUR)
+    undo = promote(world, "short@v1", kind="rollback")
+    assert (undo.replaces, undo.difference_id, undo.cooling) == (
+        "short@v1",
+        coming.difference_id,
+        timedelta(),
+    )
+    world.advance(3 * HOUR + timedelta(minutes=1))
+    assert in_force(world) == "short@v1"
+    world.mark()
+    assert (world.sweep()["quarantined"], world.sweep()["stop"]) == (1, None)
+    with pytest.raises(errors.Conflict, match="in force already"):  # nothing is to come
+        promote(world, "short@v1", kind="rollback")
+
+
 def test_a_promotion_waits_for_its_instant_and_a_later_rollback_undoes_it(world: World) -> None:
     commits(world, (1, 2))
     one = record(world, "candidate", ONE)
@@ -170,6 +222,30 @@ def test_another_operator_approves_where_the_policy_in_force_asks_for_it(world: 
         promotion.approve(
             world.catalog, PROJECT, asked.promotion_id, because="twice", actor="operator:bob"
         )
+
+
+def test_an_approval_needs_a_fresh_difference_too_and_that_nothing_was_decided_since(
+    world: World,
+) -> None:
+    world.promote({"promotion": {"approve": True}})
+    commits(world, (1, 2, 3))
+    one = record(world, "candidate", ONE)
+
+    def approve(asked: Promotion) -> Promotion:
+        return promotion.approve(
+            world.catalog, PROJECT, asked.promotion_id, because="seen", actor="operator:bob"
+        )
+
+    asked = promoted(world, one)
+    world.advance(timedelta(days=30))
+    with pytest.raises(errors.Conflict, match=r"longer ago .*; run `lastgood policy diff short@v2"):
+        approve(asked)
+    diff(world, "short@v2", one)
+    again = promote(world, one, at=world.now() + HOUR)
+    assert approve(again).takes_effect == again.effective_from
+    promote(world, "short@v2", kind="rollback")  # undoes it before its instant
+    with pytest.raises(errors.Conflict, match="was decided since promotion 1 was asked for"):
+        approve(asked)
 
 
 def test_an_approval_comes_too_late_once_another_policy_is_in_force(world: World) -> None:

@@ -90,6 +90,11 @@ class Promotion:
         return max(self.effective_from, self.approved_at) if self.approved_at else None
 
     @property
+    def decided_at(self) -> datetime | None:
+        """When everybody had agreed whose word it needs; None while it waits for approval."""
+        return self.approved_at if self.approve else self.recorded_at
+
+    @property
     def cooling(self) -> timedelta:
         """How long sweeps wait after that."""
         return timedelta(seconds=self.cooling_seconds)
@@ -255,7 +260,13 @@ def of_project(tx: Transaction, project: str) -> Sequence[Promotion]:
 
 def in_effect(tx: Transaction, project: str, at: datetime) -> Promotion | None:
     """The promotion by which the policy in force at an instant came to be; None if by none."""
-    row = tx.execute(
+    return next(iter(taken_effect(tx, project, at)), None)
+
+
+def taken_effect(tx: Transaction, project: str, at: datetime) -> Sequence[Promotion]:
+    """The promotions whose policies had been in force up to an instant, since one was last put in
+    force without a promotion; the one decided last first."""
+    rows = tx.execute(
         _PROMOTION
         + """
          WHERE p.project = %(project)s AND (NOT p.approve OR a.promotion_id IS NOT NULL)
@@ -263,11 +274,20 @@ def in_effect(tx: Transaction, project: str, at: datetime) -> Promotion | None:
            AND NOT EXISTS (SELECT 1 FROM policy_versions v
                             WHERE v.project = p.project AND v.effective_from <= %(at)s
                               AND v.recorded_at > coalesce(a.recorded_at, p.recorded_at))
-         ORDER BY coalesce(a.recorded_at, p.recorded_at) DESC LIMIT 1
+         ORDER BY coalesce(a.recorded_at, p.recorded_at) DESC
         """,
         {"project": project, "at": at},
-    ).fetchone()
-    return Promotion(**row) if row else None
+    )
+    found: list[Promotion] = []
+    until: datetime | None = None
+    for promotion in (Promotion(**row) for row in rows):
+        effect = promotion.takes_effect
+        assert effect is not None
+        # One that was to come when another was decided, and took effect, never was in force.
+        if until is None or effect < until:
+            found.append(promotion)
+            until = effect
+    return found
 
 
 def first_taken(tx: Transaction, project: str, since: datetime) -> datetime | None:

@@ -23,10 +23,12 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.promotions import DifferenceRow, NewDifference
 from lastgood.catalog.stage_events import StageEvents
 from lastgood.catalog.takings import Day
+from lastgood.flows.policy_change import promotion
 from lastgood.flows.retention.mark import time_zone_version
 from lastgood.flows.settings.configuration import read_policy
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_names import PolicyName
+from lastgood.rules.policy_sections import QuarantinePolicy
 from lastgood.rules.promotion import guards
 from lastgood.rules.quantities import duration_text
 from lastgood.rules.retention_rules import Position
@@ -36,6 +38,7 @@ from lastgood.rules.timeline_loss import Ending, Reach, ending, reach, restorabl
 STEP = timedelta(hours=1)
 WINDOW = timedelta(days=30)
 MOST_INSTANTS = 24 * 400
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 LISTED = 1000
 """Checkpoints that a document lists of each kind; its counts and sizes are of all."""
 
@@ -83,7 +86,9 @@ def run(
         instants = _instants(tx, project, since, until)
         marks.close_past(tx, project, instants.last)
         day = takings.of_day(tx, project)
-    comparing = _Comparing(sides[0], sides[1], instants, detection, row, day)
+        former = promotion.aftermath(tx, project, sides[0].policy, history.now(tx)).rules
+    asking = guards(sides[1].policy.quarantine, former)
+    comparing = _Comparing(sides[0], sides[1], instants, detection, row, day, asking)
     with catalog.transaction() as tx:
         for number, found in enumerate(stage_events.of_project(tx, project, instants.last), 1):
             comparing.add(found)
@@ -135,6 +140,8 @@ def _instants(
     tx: Transaction, project: str, since: datetime | None, until: datetime | None
 ) -> Instants:
     last = (until or history.project_now(tx, project)).astimezone(UTC)
+    if last < _EARLIEST:
+        raise errors.InvalidInput(where="--to", reason=f"give an instant from {_EARLIEST:%Y} on")
     first = last - WINDOW if since is None else since.astimezone(UTC)
     if first > last:
         raise errors.InvalidInput(where="--from", reason="it is later than --to, or than now")
@@ -190,8 +197,10 @@ class _Comparing:
         detection: timedelta | None,
         row: Callable[[Row], None] | None,
         day: Day,
+        asking: QuarantinePolicy,
     ) -> None:
         self._day = day
+        self._asking = asking
         self._sides = current, candidate
         self._instants = instants
         self._detection = detection
@@ -346,9 +355,7 @@ class _Comparing:
     def _must_be_approved(self) -> bool:
         """Whether the first sweep would stop and ask: by itself, or with what was taken in the last
         day."""
-        counts, day = self._counts, self._day
-        current, candidate = self._sides
-        rules = guards(candidate.policy.quarantine, current.policy.quarantine)
+        counts, day, rules = self._counts, self._day, self._asking
         above = rules.approve_above
         with_the_day = counts["sweep_old"] > 0 and rules.stops_at(
             day.taken + counts["sweep_old"], day.existed

@@ -54,15 +54,16 @@ def promote(
 ) -> Promotion:
     """Ask for a promotion, or for a rollback. Raises NotFound, ClockJump, InvalidInput for an
     instant that has passed, and Conflict: it is in force already, no fresh difference shows what it
-    does, or a rollback goes to what was never in force."""
+    does, or a rollback goes to what was never in force. A rollback to what is in force undoes a
+    promotion that is to come, at once and without a difference."""
     sane_clock.require(catalog)
     with catalog.transaction() as tx:
         locks.project_exclusive(tx, projects.get(tx, project).name)
         version = projects.policy_version(tx, project, PolicyName.parse(name, "the policy"))
         current = projects.current_policy(tx, project)
-        if version.name == current.name:
-            raise errors.Conflict(reason=f"{version.name} is in force already")
         now = history.project_now(tx, project)
+        if version.name == current.name:
+            return _undo_coming(tx, kind, current, now, at, because=because, actor=actor)
         if at is not None and at <= now:
             raise errors.InvalidInput(
                 where="--at", reason=f"{instant_text(at)} has passed; it is {instant_text(now)}"
@@ -89,8 +90,9 @@ def approve(
     catalog: Catalog, project: str, promotion_id: int, *, because: str, actor: str
 ) -> Promotion:
     """Approve what another operator asked for; it takes effect now, or later if that was asked for.
-    Raises NotFound, Forbidden for who asked, and Conflict if it needs no approval, has it, or
-    another policy is in force than the one that it was shown against."""
+    Raises NotFound, ClockJump, Forbidden for who asked, and Conflict if it needs no approval, has
+    it, another policy is in force than the one that it was shown against, another promotion was
+    decided since, or no difference is fresh any more."""
     sane_clock.require(catalog)
     with catalog.transaction() as tx:
         locks.project_exclusive(tx, projects.get(tx, project).name)
@@ -106,6 +108,10 @@ def approve(
                 reason=f"promotion {promotion_id} was shown against {asked.replaces}, and"
                 f" {current.name} is in force now; compare and ask anew"
             )
+        _require_last(tx, asked)
+        version = projects.policy_version(tx, project, PolicyName.parse(asked.name, "the policy"))
+        fresh = terms(policies.parsed(current), policies.parsed(version)).fresh
+        _fresh_difference(tx, current, version, history.project_now(tx, project), fresh)
         return promotions.approve(tx, asked, by=actor, because=because)
 
 
@@ -140,23 +146,78 @@ class Aftermath:
 
 
 def aftermath(tx: Transaction, project: str, policy: Policy, now: datetime) -> Aftermath:
-    """What the promotion of the policy in force, if it was promoted, means for a sweep now."""
-    promotion = promotions.in_effect(tx, project, now)
-    if promotion is None or promotion.takes_effect is None:
-        return Aftermath(None, policy.quarantine)
-    end = cools_until(promotion.takes_effect, promotion.cooling)
-    cools = None
-    if now < end:
-        cools = (
-            f"{promotion.name} was promoted and took effect at"
-            f" {instant_text(promotion.takes_effect)}; sweeps wait until {instant_text(end)}"
+    """What promotions mean for a sweep now. Each that was in force counts, or a second one would
+    lift what the first has to wait for, and its guards."""
+    cools, end, rules = None, now, policy.quarantine
+    for promotion in promotions.taken_effect(tx, project, now):
+        effect = promotion.takes_effect
+        assert effect is not None
+        if (cooled := cools_until(effect, promotion.cooling)) > end:
+            end = cooled
+            cools = (
+                f"{promotion.name} was promoted and took effect at {instant_text(effect)}; sweeps"
+                f" wait until {instant_text(end)}"
+            )
+        swept = promotions.first_taken(tx, project, effect)
+        if swept is None or now < swept + GUARDED_AFTER_SWEEP:
+            replaced = PolicyName(promotion.replaces_policy, promotion.replaces_version)
+            former = policies.parsed(projects.policy_version(tx, project, replaced))
+            rules = guards(rules, former.quarantine)
+    return Aftermath(cools, rules)
+
+
+def _undo_coming(
+    tx: Transaction,
+    kind: Kind,
+    current: PolicyVersion,
+    now: datetime,
+    at: datetime | None,
+    *,
+    because: str,
+    actor: str,
+) -> Promotion:
+    """Record that what is in force stays so: of all decisions the last one counts."""
+    coming = [
+        one
+        for one in promotions.of_project(tx, current.project)
+        if one.takes_effect is not None
+        and one.takes_effect > now
+        and one.decided_at is not None
+        and one.decided_at > current.recorded_at
+    ]
+    if not coming:
+        raise errors.Conflict(reason=f"{current.name} is in force already")
+    newest = coming[0]
+    if kind != "rollback":
+        raise errors.Conflict(
+            reason=f"{current.name} is in force already; `lastgood policy rollback {current.name}`"
+            f" undoes promotion {newest.promotion_id} of {newest.name}, which is to come"
         )
-    swept = promotions.first_taken(tx, project, promotion.takes_effect)
-    if swept is not None and now >= swept + GUARDED_AFTER_SWEEP:
-        return Aftermath(cools, policy.quarantine)
-    replaced = PolicyName(promotion.replaces_policy, promotion.replaces_version)
-    former = policies.parsed(projects.policy_version(tx, project, replaced))
-    return Aftermath(cools, guards(policy.quarantine, former.quarantine))
+    if at is not None:
+        raise errors.InvalidInput(
+            where="--at", reason="what is to come is undone at once; leave the instant out"
+        )
+    return promotions.ask(
+        tx,
+        kind,
+        current,
+        current,
+        difference_id=newest.difference_id,
+        effective_from=None,
+        cooling=timedelta(),
+        approve=False,
+        because=because,
+        asked_by=actor,
+    )
+
+
+def _require_last(tx: Transaction, asked: Promotion) -> None:
+    for other in promotions.of_project(tx, asked.project):
+        if other.decided_at is not None and other.decided_at > asked.recorded_at:
+            raise errors.Conflict(
+                reason=f"promotion {other.promotion_id} of {other.name} was decided since promotion"
+                f" {asked.promotion_id} was asked for; compare and ask anew"
+            )
 
 
 def _require_former(tx: Transaction, version: PolicyVersion, now: datetime) -> None:
