@@ -26,7 +26,9 @@ def mark_retention() -> None:
     def projects() -> list[str]:
         from lastgood.flows import scheduled
 
-        return scheduled.project_names()
+        return scheduled.marked_projects(
+            (get_current_context()["dag_run"].conf or {}).get("policy")
+        )
 
     @task(retries=2, retry_delay=timedelta(seconds=15))
     def mark(project: str) -> dict[str, Any]:

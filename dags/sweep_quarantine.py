@@ -4,7 +4,7 @@ Runs every quarter of an hour, and at once when a project comes to stand above s
 trusts no event: whatever woke it, it looks again. It deletes committed checkpoints, and only those
 that the gate lets go, judged twice: before quarantine and again before deletion. Each deletion
 leaves a tombstone. A backfilled run does nothing. A run that is handed a mark, by its configuration
-(`{"mark": 12}`) or by the event that woke it, fails unless that is the newest live one.
+(`{"mark": 12}`) or by an event that woke it, fails unless that is the newest live one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ ROOM_WANTED = Asset(
 )
 
 
-def handed_mark() -> int | None:
-    """The mark that this run was handed, if it was."""
+def handed() -> list[Any]:
+    """What this run was handed as marks."""
     context = get_current_context()
     given = [context["dag_run"].conf or {}]
     for events in context["triggering_asset_events"].values():
         given += [event.extra or {} for event in events]
-    return next((int(one["mark"]) for one in given if "mark" in one), None)
+    return [one["mark"] for one in given if "mark" in one]
 
 
 @dag(
@@ -55,18 +55,18 @@ def sweep_quarantine() -> None:
         from lastgood.flows import scheduled
 
         backfilled = get_current_context()["dag_run"].run_type == "backfill"
-        return [] if backfilled else scheduled.swept_projects(handed_mark())
+        return [] if backfilled else scheduled.swept_projects(handed())
 
     @task(pool="lastgood_deleting", retries=2, retry_delay=timedelta(seconds=15))
     def sweep(project: str) -> dict[str, Any]:
         from lastgood.errors import MarkNotSweepable
         from lastgood.flows import scheduled
 
-        handed = handed_mark()
+        marks = handed()
         try:
-            return dict(scheduled.sweep_project(project, handed))
+            return dict(scheduled.sweep_project(project, marks))
         except MarkNotSweepable as error:
-            if handed is None:
+            if not marks:
                 raise
             raise AirflowFailException(str(error)) from error  # it never becomes the newest again
 

@@ -272,15 +272,19 @@ def test_a_replay_handed_to_the_sweep_deletes_nothing_and_is_refused_by_name(
     world: World, catalog_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, replayed = _a_replay_with_candidates(world)
-    world.mark()
+    live = world.mark()
     said = f"Mark {replayed} cannot be swept: it is a replay one"
     monkeypatch.setenv("LASTGOOD_CATALOG", catalog_dsn)
 
     with pytest.raises(errors.MarkNotSweepable, match=said):  # by hand
         world.sweep(mark_id=replayed)
-    assert scheduled.swept_projects(replayed) == [PROJECT]
-    with pytest.raises(errors.MarkNotSweepable, match=said):  # as the DAG is handed it
-        scheduled.sweep_project(PROJECT, replayed)
+    for handed in ([replayed], [live, str(replayed)]):  # as the DAG is handed it, or several
+        assert scheduled.swept_projects(handed) == [PROJECT]
+        with pytest.raises(errors.MarkNotSweepable, match=said):
+            scheduled.sweep_project(PROJECT, handed)
+    for wrong in (None, "newest", -1, 1.5, True, 10**30):
+        with pytest.raises(errors.InvalidInput, match="is no number of a mark"):
+            scheduled.swept_projects([wrong])
     command = [sys.executable, "-m", "lastgood.cli", "sweep", PROJECT, "--mark", str(replayed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
@@ -332,3 +336,6 @@ def test_a_backfill_skips_what_it_cannot_decide(
     other = scheduled.mark_again(PROJECT, world.now(), "candidate@v7")
     assert other == {"project": PROJECT, "skipped": "it has no policy candidate@v7"}
     assert scheduled.mark_again(PROJECT, world.now(), "short@v1")["policy"] == "short version 1"
+    assert scheduled.marked_projects("short@v1") == [PROJECT]
+    with pytest.raises(errors.NotFound, match="candidate@v7"):  # no project has it: a slip
+        scheduled.marked_projects("candidate@v7")

@@ -17,7 +17,14 @@ from uuid import UUID
 
 from lastgood.catalog import drills, history, marks, projects, validations
 from lastgood.catalog.connect import open_catalog
-from lastgood.errors import CopyState, InvalidInput, LastgoodError, MarkNotSweepable, Unavailable
+from lastgood.errors import (
+    CopyState,
+    InvalidInput,
+    LastgoodError,
+    MarkNotSweepable,
+    NotFound,
+    Unavailable,
+)
 from lastgood.flows.cleaning import cleanup
 from lastgood.flows.jobs import commit, verify
 from lastgood.flows.reconciliation import bursts
@@ -58,6 +65,17 @@ def project_names() -> list[str]:
     with open_catalog() as catalog, catalog.transaction() as tx:
         scratch = drills.scratch_projects(tx)
         return [name for name in projects.names(tx) if name not in scratch]
+
+
+def marked_projects(policy: str | None) -> list[str]:
+    """The projects to mark. Raises NotFound where none of them has the version that is named."""
+    found = project_names()
+    if policy is not None:
+        name = PolicyName.parse(policy, "policy")
+        with open_catalog() as catalog, catalog.transaction() as tx:
+            if not any(projects.find_version(tx, project, name) for project in found):
+                raise NotFound(what="policy version", name=str(name))
+    return found
 
 
 def every_project_name() -> list[str]:
@@ -218,26 +236,41 @@ def mark_asked(
     return mark_now(project)
 
 
-def swept_projects(mark_id: int | None) -> list[str]:
-    """The projects to sweep: all of them, or the one whose mark was handed over. Raises NotFound
-    for a mark that nobody made."""
-    if mark_id is None:
+def handed_marks(given: Iterable[object]) -> list[int]:
+    """The marks that a run was handed, each once. Raises InvalidInput for what is none."""
+    found = set()
+    for one in given:
+        if not (isinstance(one, int | str) and str(one).isdecimal() and len(str(one)) < 19):
+            raise InvalidInput(where="mark", reason=f"{one!r} is no number of a mark, such as 12")
+        found.add(int(one))
+    return sorted(found)
+
+
+def swept_projects(handed: Iterable[object] = ()) -> list[str]:
+    """The projects to sweep: all of them, or those whose marks were handed over. Raises NotFound
+    for a mark that nobody made, InvalidInput for what is no mark."""
+    mark_ids = handed_marks(handed)
+    if not mark_ids:
         return project_names()
     with open_catalog() as catalog, catalog.transaction() as tx:
-        return [marks.project_of(tx, mark_id)]
+        return sorted({marks.project_of(tx, mark_id) for mark_id in mark_ids})
 
 
-def sweep_project(project: str, mark_id: int | None = None) -> Mapping[str, Any]:
-    """Quarantine the candidates of the live mark that pass the gate, and delete what is due. A mark
-    that was handed over has to be that one, else MarkNotSweepable."""
+def sweep_project(project: str, handed: Iterable[object] = ()) -> Mapping[str, Any]:
+    """Quarantine the candidates of the live mark that pass the gate, and delete what is due. Every
+    mark of the project that was handed over has to be that one, else MarkNotSweepable."""
     with _services() as services:
+        with services.catalog.transaction() as tx:
+            ours = [one for one in handed_marks(handed) if marks.project_of(tx, one) == project]
+        for mark_id in ours:
+            sweep.plan(services.catalog, project, mark_id)
         return _whole(
             sweep.run(
                 services.catalog,
                 services.stores,
                 project,
                 "dag:sweep_quarantine",
-                mark_id=mark_id,
+                mark_id=ours[0] if ours else None,
             )
         )
 
