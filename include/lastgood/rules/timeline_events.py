@@ -6,10 +6,11 @@ the same checkpoints with the same receipts, and the same facts beside them.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import TypeVar
 
 from lastgood.rules.decision import StageFacts
@@ -17,6 +18,7 @@ from lastgood.rules.names import ManifestDigest
 from lastgood.rules.retention_rules import Candidate, Level, Position, ReceiptVerdict
 
 K = TypeVar("K")
+_position = attrgetter("position")
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +312,10 @@ class StageState:
         elif self.appended and self.appended[-1].position == position:
             self.appended[-1] = self.history[-1] = now  # nobody has looked at it yet
         else:
-            number = next(n for n, one in enumerate(self.history) if one.position == position)
-            self.history[number] = now
-            self.changed = True
+            number = bisect_left(self.history, position, key=_position)
+            if self.history[number] != now:  # another pass says nothing new
+                self.history[number] = now
+                self.changed = True
 
     def _insert(self, candidate: Candidate) -> None:
         before = self.history[-1] if self.history else None
@@ -322,7 +325,7 @@ class StageState:
             self.history.append(candidate)
             self.appended.append(candidate)
             return
-        insort(self.history, candidate, key=lambda one: one.position)
+        insort(self.history, candidate, key=_position)
         self.changed = True
         times = [one.committed_at for one in self.history]
         if times != sorted(times):
