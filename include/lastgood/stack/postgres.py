@@ -139,6 +139,8 @@ class EmbeddedPostgres:
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template:
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+            if not self._durable:  # its checkpoints sync nothing then
+                statement += sql.SQL(" STRATEGY file_copy")
         if owner:
             statement += sql.SQL(" OWNER {}").format(sql.Identifier(owner))
         with self._administer() as connection:
