@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from lastgood.runner import RemoteProblem, Ticket
+from lastgood.runner.client import Client
 from lastgood.runner.http import Coordinator
 from lastgood.runner.parts import PresignedSender
 from lastgood.runner.retry import Retry
@@ -54,7 +55,7 @@ class Service:
 
 
 def send_all(service: Service) -> None:
-    client = httpx.Client(transport=httpx.MockTransport(service))
+    client = Client.of(httpx.Client(transport=httpx.MockTransport(service)))
     coordinator = Coordinator.at("https://c", "secret", retry=QUICK, client=client)
     ticket = Ticket(
         url="https://c/lastgood",

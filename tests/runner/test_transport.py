@@ -9,20 +9,21 @@ import pytest
 
 from lastgood.errors import InvalidInput
 from lastgood.runner import RemoteProblem, Workload
+from lastgood.runner.carrying import get_bytes
+from lastgood.runner.client import Client, new_client
 from lastgood.runner.http import API, Coordinator
 from lastgood.runner.retry import Retry
-from lastgood.runner.transport import get_bytes
 
 
-def coordinator(url: str, client: httpx.Client | None = None) -> Coordinator:
-    return Coordinator.at(url, "key", retry=Retry(), client=client or httpx.Client())
+def coordinator(url: str, client: Client | None = None) -> Coordinator:
+    return Coordinator.at(url, "key", retry=Retry(), client=client or new_client())
 
 
-def answering(status: int, text: str, content_type: str = "text/html") -> httpx.Client:
+def answering(status: int, text: str, content_type: str = "text/html") -> Client:
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(status, text=text, headers={"Content-Type": content_type})
 
-    return httpx.Client(transport=httpx.MockTransport(answer))
+    return Client.of(httpx.Client(transport=httpx.MockTransport(answer)))
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.7:8080", "http://lastgood.example", "ftp://x", "x"])
@@ -62,8 +63,9 @@ def test_an_answer_of_something_else_is_named(status: int, text: str) -> None:
 def test_signatures_of_presigned_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="httpx")  # others in this process may have quietened it
 
-    with get_bytes(answering(200, "bytes"), "https://s3/b/k?X-Amz-Signature=secret", {}) as answer:
-        assert answer.read() == b"bytes"
+    objects = answering(200, "bytes").objects
+    with get_bytes(objects, "https://s3/b/k?X-Amz-Signature=secret", {}) as body:
+        assert body.whole().content == b"bytes"
 
     assert "https://s3/b/k" in caplog.text
     assert "secret" not in caplog.text

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lastgood.errors import InvalidInput, LastgoodError
+from lastgood.runner.client import new_client
 from lastgood.runner.download import Downloaded, check_free, receive_all
 from lastgood.runner.http import Coordinator
 from lastgood.runner.problems import CorruptObject
 from lastgood.runner.reading import Lease, Reading
 from lastgood.runner.retry import Retry
 from lastgood.runner.stopping import Stop
-from lastgood.runner.transport import new_client
 from lastgood.runner.upload import WORKERS
 
 URL, LEASE, TOKEN = "LASTGOOD_URL", "LASTGOOD_LEASE", "LASTGOOD_READER_TOKEN"

@@ -12,6 +12,7 @@ import httpx
 
 from lastgood.errors import InvalidInput
 from lastgood.runner.checkpoint import instant
+from lastgood.runner.client import Client
 from lastgood.runner.problems import problem_of
 from lastgood.runner.retry import Retry
 from lastgood.runner.stopping import Stop
@@ -48,12 +49,12 @@ class Coordinator:
 
     url: str  # up to and including /lastgood
     token: str
-    client: httpx.Client
+    client: Client
     retry: Retry
     stop: Stop
 
     @classmethod
-    def at(cls, url: str, token: str, *, retry: Retry, client: httpx.Client) -> Coordinator:
+    def at(cls, url: str, token: str, *, retry: Retry, client: Client) -> Coordinator:
         """`url`: where the coordinator answers, with or without `/lastgood` at its end.
 
         Raises InvalidInput for one that would carry the token in the clear to another machine.
@@ -94,7 +95,7 @@ class Coordinator:
         """`ask` without its patience: raises Transient where trying again may help."""
         url = self.absolute(f"{API}/{path}")
         with transport_failures(url):
-            response = self.client.request(
+            response = self.client.requests.request(
                 method,
                 url,
                 json=body,

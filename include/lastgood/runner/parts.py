@@ -4,22 +4,22 @@ store."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 from urllib.parse import quote
 
 from lastgood.errors import GrantExpired
+from lastgood.runner.carrying import Chunks, put_bytes
 from lastgood.runner.http import API, BEAT_TIMEOUT, Coordinator
 from lastgood.runner.problems import RemoteProblem
 from lastgood.runner.retry import Transient
 from lastgood.runner.ticket import Slot, Ticket
-from lastgood.runner.transport import put_bytes, url_has_ended
+from lastgood.runner.transport import url_has_ended
 
 GRANT_BATCH = 256  # presigned URLs asked for at once, so that the last is used long before it ends
 _BYTES_DIFFER = 400  # of a part that was granted for its digest
-Chunks = Iterable[memoryview]
 PartName = tuple[str, int]  # object path and part number
 Grant = tuple[str, Mapping[str, str]]  # URL and headers
 
@@ -62,7 +62,7 @@ class EndpointSender:
         headers = self._coordinator.authorization()
         try:
             answer = put_bytes(
-                self._coordinator.client, url, headers, slot.part_size(number), chunks
+                self._coordinator.client.objects, url, headers, slot.part_size(number), chunks
             )
         except GrantExpired as expired:
             renew_grants(self._coordinator, self._attempt)
@@ -89,7 +89,9 @@ class PresignedSender:
         grant, is_new = self._grant(slot.path, number, sha256)
         url, headers = grant
         try:
-            put_bytes(self._coordinator.client, url, headers, slot.part_size(number), chunks)
+            put_bytes(
+                self._coordinator.client.objects, url, headers, slot.part_size(number), chunks
+            )
         except RemoteProblem as refused:
             status = refused.facts["http_status"]
             if sha256 is not None and status == _BYTES_DIFFER:

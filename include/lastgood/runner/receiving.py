@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lastgood.rules.manifest import ManifestObject
+from lastgood.runner.carrying import get_bytes
 from lastgood.runner.direct import direct_folder
 from lastgood.runner.durable import NEW_OR_OLD, make_folders, write_all
 from lastgood.runner.files import SourceFile, Version, new_buffer
@@ -17,7 +18,7 @@ from lastgood.runner.problems import CorruptObject, RemoteProblem
 from lastgood.runner.progress import Progress
 from lastgood.runner.reading import Reading
 from lastgood.runner.retry import Transient
-from lastgood.runner.transport import get_bytes, url_has_ended
+from lastgood.runner.transport import url_has_ended
 
 _PARTIAL = 206
 
@@ -71,16 +72,16 @@ class Receiver:
                 arriving.add(chunk)
 
     def _fetch_once(self, arriving: Arriving) -> None:
-        item = arriving.item
+        item, buffer = arriving.item, new_buffer(256 << 10)
         if arriving.size_bytes == item.size_bytes:
             return
         url, headers = self._reading.request_for(item.path)
         headers |= {"Accept-Encoding": "identity", "Range": f"bytes={arriving.size_bytes}-"}
         try:
-            with get_bytes(self._coordinator.client, url, headers) as response:
-                if response.status_code != _PARTIAL:
+            with get_bytes(self._coordinator.client.objects, url, headers) as response:
+                if response.status != _PARTIAL:
                     arriving.restart()
-                for chunk in response.iter_raw():
+                for chunk in response.chunks(buffer):
                     self._coordinator.stop.check()
                     arriving.add(chunk)
                     if arriving.size_bytes > item.size_bytes:

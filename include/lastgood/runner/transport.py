@@ -5,10 +5,9 @@ from __future__ import annotations
 import email.utils
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 
@@ -16,9 +15,13 @@ from lastgood.errors import LastgoodError
 from lastgood.runner.problems import RemoteProblem, Unreachable, problem_of
 from lastgood.runner.retry import Transient
 
-TIMEOUT = httpx.Timeout(connect=10, read=120, write=120, pool=None)  # seconds
-# Below the 5 s after which uvicorn closes an idle connection.
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=3)
+CONNECT_TIMEOUT = timedelta(seconds=10)
+SILENCE_TIMEOUT = timedelta(seconds=120)  # the longest wait for the next bytes, either way
+IDLE_LIMIT = timedelta(seconds=3)  # below the 5 s after which uvicorn closes an idle connection
+AGENT = "lastgood-runner"
+TIMEOUT = httpx.Timeout(
+    SILENCE_TIMEOUT.total_seconds(), connect=CONNECT_TIMEOUT.total_seconds(), pool=None
+)
 MAY_PASS = frozenset({408, 429})  # the only refusals that ask to be tried again
 NO_ROOM = 507  # a decision, not a failure: the next sweep is further away than any patience
 # What S3 says with a 400, though it is about the connection and not about the request.
@@ -44,38 +47,6 @@ class _WithoutSignatures(logging.Filter):
 
 
 logging.getLogger("httpx").addFilter(_WithoutSignatures())
-
-
-def new_client() -> httpx.Client:
-    """A client for many threads. It sends no token unless a request says so."""
-    return httpx.Client(timeout=TIMEOUT, limits=LIMITS, headers={"User-Agent": "lastgood-runner"})
-
-
-def put_bytes(
-    client: httpx.Client,
-    url: str,
-    headers: Mapping[str, str],
-    size_bytes: int,
-    chunks: Iterable[Any],
-) -> httpx.Response:
-    """One PUT of `size_bytes` as they come. Raises Transient, or the error of the answer."""
-    announced = {**headers, "Content-Length": str(size_bytes)}
-    with transport_failures(url):
-        response = client.put(url, headers=announced, content=chunks)
-    raise_problem(response)
-    return response
-
-
-@contextmanager
-def get_bytes(
-    client: httpx.Client, url: str, headers: Mapping[str, str]
-) -> Iterator[httpx.Response]:
-    """One GET whose body is read by the caller. Raises Transient, or the error of the answer."""
-    with transport_failures(url), client.stream("GET", url, headers=dict(headers)) as response:
-        if not response.is_success:
-            response.read()
-            raise_problem(response)
-        yield response
 
 
 @contextmanager

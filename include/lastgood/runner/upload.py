@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from lastgood.runner.client import new_client
 from lastgood.runner.direct import write_direct
 from lastgood.runner.files import Source, SourceFile, measured
 from lastgood.runner.heartbeat import Heartbeat
@@ -26,7 +27,6 @@ from lastgood.runner.retry import Retry
 from lastgood.runner.sending import FileSender
 from lastgood.runner.stopping import in_parallel
 from lastgood.runner.ticket import ObjectRecord, Ticket
-from lastgood.runner.transport import new_client
 
 WORKERS = 4
 

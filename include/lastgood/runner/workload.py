@@ -15,13 +15,13 @@ from typing import Any, Literal, Self
 
 from lastgood.rules.names import StageId
 from lastgood.runner.checkpoint import Checkpoint, NoCheckpoint, checkpoint_or_none, instant
+from lastgood.runner.client import new_client
 from lastgood.runner.download import Downloaded, download
 from lastgood.runner.generation import Generation, Grant
 from lastgood.runner.http import Coordinator
 from lastgood.runner.problems import StageBusy
 from lastgood.runner.progress import Report
 from lastgood.runner.retry import Retry
-from lastgood.runner.transport import new_client
 from lastgood.runner.upload import WORKERS
 
 Kind = Literal["checkpointed", "restartable", "ephemeral"]
