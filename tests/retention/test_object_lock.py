@@ -1,18 +1,22 @@
-"""Versions that a lock keeps: nothing of their copy is deleted, each is named, and a later sweep
-goes on where the lock has gone."""
+"""Versions that a lock keeps: their copy stays as it is, recorded with bytes and until when, and a
+later sweep goes on where the lock has gone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastgood.catalog import tombstones
+from lastgood.catalog import copy_locks, tombstones
 from lastgood.catalog.copies import Copy
+from lastgood.catalog.tombstones import Tombstone
+from lastgood.flows.sweeping import deletion
 from lastgood.rules import layout
+from lastgood.rules.copy_locks import ASK_AGAIN_AFTER
 from lastgood.stack.ceph import Ceph
 from lastgood.stores.base import Prefix, StoredObject
 from lastgood.stores.s3 import S3Store
@@ -69,7 +73,38 @@ def refused(world: World, copy: Copy) -> dict[str, str | None]:
     return {row["key"].removeprefix(copy.prefix): row["reason"] for row in rows}
 
 
-def test_a_held_copy_stays_whole_while_others_go_and_goes_when_it_is_released(
+def looks(world: World, copy: Copy) -> list[tuple[int, int]]:
+    """Every recorded look at a copy: the versions that were locked, and their bytes."""
+    with world.catalog.transaction() as tx:
+        rows = tx.execute(
+            "SELECT versions, bytes FROM copy_locks WHERE copy_id = %s ORDER BY look_id",
+            (copy.copy_id,),
+        ).fetchall()
+    return [(row["versions"], row["bytes"]) for row in rows]
+
+
+def sweep_after(world: World, delta: timedelta) -> Any:
+    world.advance(delta)
+    world.mark()
+    return world.sweep()
+
+
+@contextmanager
+def asking(store: S3Store) -> Iterator[list[int]]:
+    """How many versions the store is asked about, each time."""
+    asked: list[int] = []
+    ask = store._locks.locked
+
+    def counted(objects: Any) -> Any:
+        asked.append(len(objects))
+        return ask(objects)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store._locks, "locked", counted)
+        yield asked
+
+
+def test_a_held_copy_stays_as_it_is_while_others_go_and_goes_when_it_is_released(
     world: World, store: S3Store
 ) -> None:
     held, free = deletable(world)
@@ -79,34 +114,78 @@ def test_a_held_copy_stays_whole_while_others_go_and_goes_when_it_is_released(
 
     told = world.sweep()
 
-    assert list(told["failed"]) == [f"{held.checkpoint} in cloud"]
-    assert "under legal hold" in told["failed"][f"{held.checkpoint} in cloud"]
-    assert refused(world, held) == {"objects/b.bin": "under legal hold"}
+    assert (told["locked"], told["failed"], told["alerts"]) == (1, {}, {})
+    assert "1 versions of 2 bytes are locked: under legal hold" in told["reasons"].popitem()[1]
+    assert looks(world, held) == [(1, 2)]
     assert everything(store, held) == before
-    assert (world.state(held), world.state(free)) == ("deleting", "deleted")
+    assert (world.state(held), world.state(free)) == ("quarantined", "deleted")
     assert everything(store, free) == []
+    with world.catalog.transaction() as tx:
+        (standing,) = copy_locks.standing(tx, PROJECT, "cloud")
+        assert tombstones.of_copy(tx, PROJECT, held.copy_id) is None
+    assert (standing.checkpoint, standing.state) == (held.checkpoint, "quarantined")
+    assert (standing.look.ends_at, standing.look.reason) == (None, "under legal hold")
 
+    with asking(store) as asked:
+        assert world.sweep()["locked"] == 1  # it is not asked for again so soon
+    assert asked == []
     store.client.put_object_legal_hold(**where, LegalHold={"Status": "OFF"})
-    assert world.sweep()["failed"] == {}
+    assert sweep_after(world, ASK_AGAIN_AFTER)["failed"] == {}
     assert world.state(held) == "deleted"
     assert everything(store, held) == []
+    assert looks(world, held) == [(1, 2), (0, 0)]
     with world.catalog.transaction() as tx:
+        assert copy_locks.standing(tx, PROJECT, "cloud") == []
         tombstone = tombstones.of_copy(tx, PROJECT, held.copy_id)
     assert tombstone is not None
     assert tombstone.proof is not None
+
+
+def test_what_is_locked_after_the_intent_is_named_once_and_goes_later(
+    world: World, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, _ = deletable(world)
+    where = version_of(store, held, "b.bin")
+    real = deletion.remove
+
+    def remove(catalog: Any, of: Any, tombstone: Tombstone, points: Any) -> deletion.Removal:
+        if tombstone.copy_id == held.copy_id:
+            store.client.put_object_legal_hold(**where, LegalHold={"Status": "ON"})
+        return real(catalog, of, tombstone, points)
+
+    monkeypatch.setattr(deletion, "remove", remove)
+    told = world.sweep()
+    assert "under legal hold" in told["failed"][f"{held.checkpoint} in cloud"]
+    monkeypatch.setattr(deletion, "remove", real)
+    assert "under legal hold" in world.sweep()["failed"][f"{held.checkpoint} in cloud"]
+    assert refused(world, held) == {"objects/b.bin": "under legal hold"}
+    assert world.state(held) == "deleting"
+    with world.catalog.transaction() as tx:
+        (standing,) = copy_locks.standing(tx, PROJECT, "cloud")
+        tombstone = tombstones.of_copy(tx, PROJECT, held.copy_id)
+        assert tombstone is not None
+        assert tombstones.outcomes(tx, tombstone).refused == 1
+    assert (standing.copy_id, standing.state) == (held.copy_id, "deleting")
+    store.client.put_object_legal_hold(**where, LegalHold={"Status": "OFF"})
+    assert world.sweep()["failed"] == {}
+    assert world.state(held) == "deleted"
+    with world.catalog.transaction() as tx:
+        assert copy_locks.standing(tx, PROJECT, "cloud") == []
 
 
 @pytest.mark.parametrize("mode", ["GOVERNANCE", "COMPLIANCE"])
 def test_a_retained_version_keeps_its_copy(world: World, store: S3Store, mode: Any) -> None:
     retained, free = deletable(world)
     where = version_of(store, retained, "a.bin")
-    until = datetime.now(UTC) + timedelta(days=1)
+    until = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0)
     store.client.put_object_retention(**where, Retention={"Mode": mode, "RetainUntilDate": until})
     world.sweep()
-    assert (world.state(retained), world.state(free)) == ("deleting", "deleted")
-    (reason,) = refused(world, retained).values()
-    assert reason is not None
-    assert reason.startswith(f"retained until {until.date()}")
+    assert (world.state(retained), world.state(free)) == ("quarantined", "deleted")
+    with world.catalog.transaction() as tx:
+        (standing,) = copy_locks.standing(tx, PROJECT, "cloud")
+    assert (standing.look.versions, standing.look.size_bytes) == (1, 1)
+    assert standing.look.ends_at == until
+    assert standing.look.reason == f"retained until {until.isoformat()}"
 
 
 def test_a_retention_that_is_over_keeps_nothing(world: World, store: S3Store) -> None:
@@ -120,10 +199,11 @@ def test_a_retention_that_is_over_keeps_nothing(world: World, store: S3Store) ->
         assert datetime.now(UTC) < until + timedelta(seconds=10)
     assert world.sweep()["failed"] == {}
     assert world.state(old) == "deleted"
+    assert looks(world, old) == []
 
 
-def test_a_lock_that_cannot_be_seen_counts(
-    ceph: Ceph, store: S3Store, world: World, catalog_dsn: str
+def test_a_lock_that_cannot_be_seen_counts_and_alerts(
+    ceph: Ceph, store: S3Store, world: World
 ) -> None:
     """Another user may do everything in the bucket but look at its locks."""
     old, _ = deletable(world)
@@ -131,13 +211,12 @@ def test_a_lock_that_cannot_be_seen_counts(
     blind = blind_user(ceph, store)
     world.stores["cloud"] = blind
     assert blind.profile.locks
-    world.sweep()
-    assert {reason.partition(" (")[0] for reason in refused(world, old).values() if reason} == {
-        "its legal hold cannot be seen"
-    }
+    told = world.sweep()
+    assert "its legal hold cannot be seen" in told["alerts"][str(old.checkpoint)]
+    assert world.state(old) == "quarantined"
     assert everything(store, old) == before
     world.stores["cloud"] = store
-    assert world.sweep()["failed"] == {}
+    assert sweep_after(world, ASK_AGAIN_AFTER)["failed"] == {}
     assert world.state(old) == "deleted"
 
 

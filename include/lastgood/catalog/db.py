@@ -16,7 +16,7 @@ Transaction = psycopg.Cursor[DictRow]
 """One open transaction. Functions of this package take it as their first argument, `tx`."""
 
 MIN_SERVER = 140000
-SCHEMA_REVISION = "0009"
+SCHEMA_REVISION = "0010"
 """The migration that this version of lastgood works with."""
 
 

@@ -48,11 +48,20 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
+class LockSighting:
+    """Whether the store's locks keep nothing of a copy, as it was known at `at`."""
+
+    unlocked: Fact
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """What was looked up before the locks were taken, by the catalog's clock at `at`."""
 
     at: datetime
     sightings: Mapping[int, Sighting] = field(default_factory=dict)  # by copy id
+    locks: Mapping[int, LockSighting] = field(default_factory=dict)  # by copy id
     catalog_current: Fact = NOT_LOOKED_UP
     clock_sane: Fact = NOT_LOOKED_UP
 
@@ -62,6 +71,11 @@ class Evidence:
         if sighting is None:
             return NOT_LOOKED_UP
         return _fresh(Fact.of(sighting.there, sighting.what), sighting.at, now)
+
+    def unlocked(self, copy_id: int, now: datetime) -> Fact:
+        """Whether no lock of its store keeps the copy, as of not long ago."""
+        sighting = self.locks.get(copy_id)
+        return NOT_LOOKED_UP if sighting is None else _fresh(sighting.unlocked, sighting.at, now)
 
 
 def witnesses(tx: Transaction, copy: Copy, policy: Policy) -> list[Copy]:
@@ -186,6 +200,7 @@ class _Gathering:
             no_reader=_none_of("reader", references.readers(self.tx, self.copy)),
             no_active_generation=_none_of("referred to by", self._active()),
             no_dependent=_none_of("needed by", references.dependents(self.tx, self.copy)),
+            no_lock=self.evidence.unlocked(self.copy.copy_id, self.clock_now),
             marked=marked,
             roles_released=self._roles_released(),
             prerequisite_met=self._prerequisite(candidate, newer_passed),

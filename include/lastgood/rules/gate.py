@@ -64,6 +64,7 @@ class GateFacts:
     no_reader: Fact = UNKNOWN
     no_active_generation: Fact = UNKNOWN  # none refers to it or resumed from it
     no_dependent: Fact = UNKNOWN  # no live manifest needs it
+    no_lock: Fact = UNKNOWN  # its store keeps no version of it by a retention or a legal hold
     marked: Fact = UNKNOWN  # a candidate of the current live mark
     roles_released: Fact = UNKNOWN  # recomputed now, no role selects it and nothing else keeps it
     prerequisite_met: Fact = UNKNOWN

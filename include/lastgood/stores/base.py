@@ -149,6 +149,19 @@ class SignedRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What keeps a version from being deleted. `until` None: nobody knows when it ends. Not `seen`:
+    whether there is one may not be asked with these credentials, so it counts."""
+
+    reason: str
+    until: datetime | None = None
+    seen: bool = True
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class Outcome(StrEnum):
     GONE = "gone"  # it is not there any more, and was, as far as the store tells
     ABSENT = "absent"  # it was not there
@@ -226,9 +239,9 @@ class Store(Protocol):
         is named; one outcome per object, in order. A crash in the middle leaves each either there
         or gone. Nothing is removed before the iterator is consumed."""
 
-    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
-        """Those of these objects that the store would not delete, or may not, with the reason: by
-        key and version. A lock that cannot be seen counts. Empty where the profile has none."""
+    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], Lock]:
+        """Those of these objects that the store would not delete, or may not, with what keeps them:
+        by key and version. A lock that cannot be seen counts. Empty where the profile has none."""
 
     def prune(self, prefix: Prefix) -> None:
         """Remove the folders that hold nothing, at and below the prefix, where the store has

@@ -27,6 +27,7 @@ from lastgood.stores.base import (
     KeyMissing,
     KeyOutcome,
     Listing,
+    Lock,
     Outcome,
     Part,
     PendingUpload,
@@ -156,7 +157,7 @@ class FileStore:
             return KeyOutcome(one.key, one.version_id, Outcome.REFUSED, error.strerror)
         return KeyOutcome(one.key, one.version_id, Outcome.GONE)
 
-    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
+    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], Lock]:
         return {}
 
     def prune(self, prefix: Prefix) -> None:

@@ -22,6 +22,7 @@ from lastgood.stores.base import (
     KeyMissing,
     KeyOutcome,
     Listing,
+    Lock,
     Outcome,
     Part,
     PendingUpload,
@@ -171,7 +172,7 @@ class PostgresStore:
             return KeyOutcome(one.key, one.version_id, Outcome.REFUSED, str(error))
         return KeyOutcome(one.key, one.version_id, outcome)
 
-    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
+    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], Lock]:
         return {}
 
     def prune(self, prefix: Prefix) -> None:

@@ -21,6 +21,7 @@ from lastgood.stores.base import (
     KeyMissing,
     KeyOutcome,
     Listing,
+    Lock,
     Outcome,
     Part,
     PendingUpload,
@@ -259,7 +260,7 @@ class S3Store:
         self._require_same_versioning()
         yield from self._objects.delete(objects)
 
-    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], str]:
+    def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], Lock]:
         return self._locks.locked(objects) if self.profile.locks else {}
 
     def prune(self, prefix: Prefix) -> None:

@@ -15,6 +15,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence, Sighting
 from lastgood.flows import control_keys, sane_clock
 from lastgood.flows.policies import rules_of
+from lastgood.flows.retention import lock_looks
 from lastgood.rules import canonical, layout
 from lastgood.rules.gate import Fact, Verdict, judge
 from lastgood.stores.base import Key, KeyMissing, StoreError
@@ -68,7 +69,8 @@ class Lookout:
             if witness.copy_id not in sightings:
                 sightings[witness.copy_id] = self._look_at(witness)
         self._evidence = replace(evidence, sightings=sightings)
-        return self._evidence
+        unlocked = lock_looks.look(self._catalog, self._stores, copy, evidence.at)
+        return replace(self._evidence, locks={copy.copy_id: unlocked})
 
     def _general(self) -> Evidence:
         """What is the same for every copy: no store knows more than the catalog, the clock is

@@ -19,6 +19,7 @@ from lastgood.flows.sweeping import named_keys
 from lastgood.rules.layout import AttemptKey, AttemptPart, parse_key
 from lastgood.stores.base import (
     Key,
+    Lock,
     ObjectLocked,
     Outcome,
     Prefix,
@@ -152,15 +153,19 @@ class _Removing:
                 self._note(told)  # also where the store broke off: what it said before counts
 
     def locked(
-        self, found: Sequence[StoredObject], locked: Mapping[tuple[Key, str | None], str]
+        self, found: Sequence[StoredObject], locked: Mapping[tuple[Key, str | None], Lock]
     ) -> Removal:
-        """Write down which versions are locked. Nothing was deleted."""
+        """Write down which versions are locked, each once however often it is asked for. Nothing
+        was deleted."""
+        self.refused |= {key: lock.reason for (key, _), lock in locked.items()}
+        with self._catalog.transaction() as tx:
+            told = tombstones.newest_outcomes(tx, self._tombstone)
         self._note(
             [
-                KeyRecord(one.key, one.version_id, one.size_bytes, "refused", reason)
+                KeyRecord(one.key, one.version_id, one.size_bytes, "refused", lock.reason)
                 for one in found
-                for reason in [locked.get((one.key, one.version_id))]
-                if reason is not None
+                for lock in [locked.get((one.key, one.version_id))]
+                if lock is not None and told.get((one.key, one.version_id)) != "refused"
             ]
         )
         left = tuple(one.key for one in found[:20])

@@ -39,7 +39,7 @@ JUDGED_COPIES = 10_000
 """A proof judges no more copies than one run of a sweep under pressure takes."""
 APPROVAL = "approval"
 _NOT_JUDGED = "not judged yet"
-_REFERRED = {"no_hold", "no_reader", "no_active_generation", "no_dependent"}
+_REFERRED = {"no_hold", "no_reader", "no_active_generation", "no_dependent", "no_lock"}
 
 
 def prove(catalog: Catalog, stores: Stores, planned: Plan, one: StoreStanding) -> ProofRow:

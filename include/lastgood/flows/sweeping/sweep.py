@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import capacity, copies, locks, projects, references, tombstones
+from lastgood.catalog import capacity, copies, history, locks, projects, references, tombstones
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence
@@ -22,6 +22,7 @@ from lastgood.flows import control_keys, quarantine, sane_clock
 from lastgood.flows.capacity import pressure
 from lastgood.flows.capacity.pressure import StoreStanding
 from lastgood.flows.jobs import lapses
+from lastgood.flows.retention import lock_looks
 from lastgood.flows.retention.gate import Judged, Lookout, judge_copy
 from lastgood.flows.sweeping import deletion, reach
 from lastgood.flows.sweeping.order import Taking, Turn, preview, turn
@@ -50,12 +51,13 @@ class _Told:
 
     def stays(self, copy: Copy, verdict: Verdict) -> None:
         self.counts["kept"] += 1
+        self.counts["locked"] += "no_lock" in verdict.refusals
         self.kept[str(copy.checkpoint)] = str(verdict)
         if verdict.alert:
             self.alerts[str(copy.checkpoint)] = str(verdict)
 
     def to_json(self, plan: Plan) -> dict[str, Any]:
-        steps = ("quarantined", "taken_back", "deleted", "kept", "carried_out")
+        steps = ("quarantined", "taken_back", "deleted", "kept", "locked", "carried_out")
         return {
             "project": plan.project,
             "mark": plan.mark_id,
@@ -224,6 +226,10 @@ class _Sweeping:
             store = self.stores[copy.store]
             removal = deletion.remove(self.catalog, store, tombstone, deletion.SWEEP)
             self.told.freed_bytes += removal.freed_bytes
+            if removal.locked:  # since the intent
+                with self.catalog.transaction() as tx:
+                    now = history.now(tx)
+                lock_looks.look(self.catalog, self.stores, copy, now)
             removal.require_none_refused(copy.store)
             if not removal.gone:
                 raise StoreError(

@@ -1,0 +1,81 @@
+"""What stores' locks keep of copies, as looks found it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lastgood.catalog.copies import Copy
+from lastgood.catalog.db import Transaction
+from lastgood.rules.copy_locks import LockLook
+from lastgood.rules.names import CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class LockedCopy:
+    """A copy of which something is locked."""
+
+    checkpoint: CheckpointId
+    copy_id: int
+    state: str
+    look: LockLook
+
+
+def record(tx: Transaction, copy: Copy, look: LockLook) -> None:
+    """Append what a look found."""
+    tx.execute(
+        """
+        INSERT INTO copy_locks
+               (project, copy_id, versions, bytes, ends_at, seen, reason, recorded_at)
+        VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+        """,
+        (
+            copy.project,
+            copy.copy_id,
+            look.versions,
+            look.size_bytes,
+            look.ends_at,
+            look.seen,
+            look.reason,
+            look.recorded_at,
+        ),
+    )
+
+
+def newest(tx: Transaction, copy: Copy) -> LockLook | None:
+    """What the last recorded look at a copy found; None if none ever found a lock."""
+    row = tx.execute(
+        """
+        SELECT versions, bytes AS size_bytes, ends_at, seen, reason, recorded_at FROM copy_locks
+         WHERE project = %s AND copy_id = %s ORDER BY look_id DESC LIMIT 1
+        """,
+        (copy.project, copy.copy_id),
+    ).fetchone()
+    return LockLook(**row) if row else None
+
+
+def standing(tx: Transaction, project: str, store: str) -> Sequence[LockedCopy]:
+    """The copies that the store still has and of which the last look found something locked: first
+    what nobody knows the end of, then what is locked longest."""
+    rows = tx.execute(
+        """
+        SELECT s.workload, s.stage, p.generation, p.sequence, c.copy_id, c.state,
+               l.versions, l.bytes AS size_bytes, l.ends_at, l.seen, l.reason, l.recorded_at
+          FROM (SELECT DISTINCT ON (copy_id) * FROM copy_locks WHERE project = %(project)s
+                 ORDER BY copy_id, look_id DESC) AS l
+          JOIN copies AS c USING (copy_id) JOIN checkpoints AS p USING (checkpoint_id)
+          JOIN stages AS s ON s.stage_id = c.stage_id
+         WHERE c.project = %(project)s AND c.store = %(store)s AND c.state <> 'deleted'
+           AND l.versions > 0
+         ORDER BY l.ends_at DESC NULLS FIRST, c.copy_id
+        """,
+        {"project": project, "store": store},
+    )
+    return [_locked(project, row) for row in rows]
+
+
+def _locked(project: str, row: dict[str, object]) -> LockedCopy:
+    name = [row.pop(part) for part in ("workload", "stage", "generation", "sequence")]
+    copy_id, state = row.pop("copy_id"), row.pop("state")
+    look = LockLook(**row)  # type: ignore[arg-type]
+    return LockedCopy(CheckpointId(project, *name), copy_id, state, look)  # type: ignore[arg-type]
