@@ -3,6 +3,7 @@ inventory shows alone."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,32 @@ def test_nobodys_word_closes_a_finding_and_bytes_that_come_back_open_it_again(
         "closed",
         "opened",
     ]
+
+
+def test_words_at_once_follow_one_another_and_a_finding_closes_in_a_store_that_was_left(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.put(STRAY, b"w" * 123)
+    prepared.put("nobodys", b"n" * 5)
+    reconciled(catalog, tmp_path)
+    opened = _one(catalog)
+
+    def explain(reason: str) -> None:
+        with catalog.transaction() as tx:
+            at = history.now(tx)
+            findings.explain(tx, opened.finding_id, reason=reason, actor="operator:ann", at=at)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(explain, ("a", "b", "c", "d")))
+    assert _happened(catalog, opened) == ["opened", *["explained"] * 4]
+
+    prepared.owner.execute(
+        "INSERT INTO stores (store, kind, config, failure_domain, tier)"
+        " VALUES ('new', 'file', '{}', 'rack-2', 'fast')"
+    )
+    prepared.owner.execute("UPDATE projects SET store = 'new'")
+    with catalog.transaction() as tx:
+        (nobodys,) = findings.current(tx, projects=["-"])
+    for path in (STRAY, "nobodys"):
+        (prepared.root / path).unlink()
+    assert [_close(catalog, one).state for one in (nobodys, opened)] == ["closed", "closed"]

@@ -107,7 +107,7 @@ def test_each_disagreement_is_named_with_its_bytes(catalog: Catalog, prepared: P
     assert "400 bytes, not 1000" in short.samples[0][2]
     assert _found(taken, Cause.LEFT_BEHIND)[closed.prefix].amount.size_bytes == 31
     untracked = _found(taken, Cause.UNTRACKED)
-    assert untracked["checkpoints/vision/"].amount.size_bytes == 41
+    assert untracked["checkpoints/vision/notes/"].amount.size_bytes == 41
     assert untracked[healthy.prefix].amount.size_bytes == 47
     assert _found(taken, Cause.UNTRACKED, SHARED)["datasets/raw/"].amount.size_bytes == 43
     assert _found(taken, Cause.UNKNOWN_CONTROL)["control/stages/"].amount.size_bytes == 53
@@ -130,7 +130,7 @@ def test_pending_uploads_count_by_the_state_of_their_attempt(
     taken = _take(catalog, prepared)
 
     assert _lines(taken.by_project["vision"])[Line.INCOMPLETE] == 100
-    unknown = _found(taken, Cause.UNKNOWN_UPLOAD)["checkpoints/vision/"]
+    unknown = _found(taken, Cause.UNKNOWN_UPLOAD)["checkpoints/vision/resnet/"]
     assert (unknown.amount.size_bytes, unknown.in_store.size_bytes) == (60, 60)
     assert taken.uploads.objects == 2
     assert _closes(taken)

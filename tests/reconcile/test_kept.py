@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,14 @@ from lastgood.flows.inventories.taking import ListingUnusable
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
 from lastgood.rules.byte_equation import Line
-from lastgood.stores.base import EVERYTHING, Prefix
+from lastgood.stores.base import (
+    EVERYTHING,
+    Key,
+    KeyOutcome,
+    Outcome,
+    Prefix,
+    StoredObject,
+)
 from lastgood.stores.file import FileStore
 from tests.conftest import MoveClock
 from tests.reconcile.prepared import Prepared
@@ -194,6 +203,81 @@ def test_kept_inventories_are_control_bytes_until_their_time_is_over(
         assert [one.inventory for one in inventories.of_store(tx, "local")] == [second.inventory]
         since = history.now(tx) - timedelta(hours=1)
         assert inventories.deleted_since(tx, "local", since)[1] == freed
+
+
+def _begin_to_send(prepared: Prepared, prefix: str, content: bytes) -> None:
+    key = Key(f"{prefix}listed-0001-aaaaaaaa.parquet")
+    upload = prepared.store.create_upload(key, len(content))
+    prepared.store.write_part(key, upload, 1, len(content), [content])
+
+
+def test_what_a_killed_or_a_lost_inventory_left_is_known_and_goes_once_in_its_time(
+    catalog: Catalog, prepared: Prepared, move_clock: MoveClock
+) -> None:
+    prepared.commit(OBJECTS)
+    stores = stores_of(catalog)
+    killed = flow.start(catalog, stores, "local", actor="test").inventory
+    _begin_to_send(prepared, f"control/inventories/local/{killed}/", b"k" * 1000)
+    lost = "control/inventories/local/20260101T000000Z-aaaaaaaa/"
+    prepared.put(f"{lost}listed-0000-bbbbbbbb.parquet", b"l" * 50)
+    _begin_to_send(prepared, lost, b"l" * 70)
+    flow.take(catalog, stores, "local", accounts_for=PROJECTS, actor="test")
+    move_clock(timedelta(hours=25))
+
+    with ThreadPoolExecutor(3) as pool:
+        dropped = list(
+            pool.map(
+                lambda _: retention.drop_old(catalog, stores.__getitem__, "local", actor="t"),
+                range(3),
+            )
+        )
+    name = flow.take(catalog, stores, "local", accounts_for=PROJECTS, actor="test").inventory
+    taken = flow.read(catalog, stores, "local", name)
+
+    assert sorted((one.inventories, one.size_bytes) for one in dropped) == [
+        (0, 0),
+        (0, 0),
+        (1, 1000),
+    ]
+    assert [one.part_bytes_held for one in prepared.store.uploads(EVERYTHING)] == [70]
+    assert not taken.differences
+    move_clock(timedelta(days=14))
+    _begin_to_send(prepared, f"control/inventories/local/{killed}/", b"late")
+    flow.start(catalog, stores, "local", actor="test")
+    retention.drop_old(catalog, stores.__getitem__, "local", actor="test")
+    assert list(prepared.store.uploads(EVERYTHING)) == []
+    assert list(prepared.store.list(Prefix(lost))) == []
+
+
+def test_an_old_inventory_that_cannot_be_deleted_is_told_and_the_report_is_written(
+    catalog: Catalog,
+    prepared: Prepared,
+    move_clock: MoveClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared.commit(OBJECTS)
+    old = _take(catalog, prepared)
+    move_clock(timedelta(days=15))
+
+    def refuse(self: FileStore, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
+        yield from (KeyOutcome(one.key, None, Outcome.REFUSED, "locked") for one in objects)
+
+    monkeypatch.setattr(FileStore, "delete", refuse)
+    end = history_now(catalog)
+    told = reconcile.run(
+        catalog,
+        stores_of(catalog),
+        "vision",
+        window=(end - timedelta(days=1), end),
+        report_dir=tmp_path,
+        actor="test",
+    )
+
+    assert told["passed"]
+    (reason,) = told["not_deleted"]
+    assert old in reason
+    assert "locked" in reason
 
 
 def test_a_past_report_is_made_again_from_what_is_kept_or_says_that_nothing_is(

@@ -260,16 +260,19 @@ def test_an_older_listing_changes_no_finding(
     catalog: Catalog, prepared: Prepared, tmp_path: Path
 ) -> None:
     stray = prepared.put("checkpoints/vision/old/a", b"a" * 10)
+    nobodys = prepared.put("nobodys", b"n" * 5)
     stores = stores_of(catalog)
     older = explanation.take(catalog, stores["local"], accounts_for=["vision"], projects=["vision"])
     (prepared.root / stray).unlink()
+    (prepared.root / nobodys).unlink()
     _run(catalog, tmp_path)
 
     with catalog.transaction() as tx:
         reconcile.carry_on(tx, "vision", older, "dag:test")
+        reconcile.carry_on(tx, "speech", older, "dag:test")  # its first, but not the store's
 
     with catalog.transaction() as tx:
-        assert findings.current(tx, projects=["vision"], closed=True) == []
+        assert findings.current(tx, closed=True) == []
 
 
 def test_two_reconciliations_at_once_open_each_finding_once(

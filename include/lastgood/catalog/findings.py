@@ -19,6 +19,7 @@ from uuid import UUID, uuid5
 
 from psycopg.types.json import Jsonb
 
+from lastgood.catalog import locks
 from lastgood.catalog.db import Transaction
 from lastgood.errors import Conflict, NotFound
 from lastgood.rules.finding_owners import Owners
@@ -253,6 +254,8 @@ def assign(
 
 
 def _not_closed(tx: Transaction, finding_id: UUID) -> Finding:
+    """Under the lock that a reconciliation takes, so that events follow one another."""
+    locks.store_capacity(tx, get(tx, finding_id).store)
     found = get(tx, finding_id)
     if found.state == "closed":
         raise Conflict(reason=f"finding {finding_id} is closed: its bytes are explained or gone")

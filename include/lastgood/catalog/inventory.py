@@ -164,9 +164,9 @@ def owned_prefixes(tx: Transaction, store: str, *, of: str = "") -> Iterator[Own
           SELECT %(inventories)s || concat_ws('/', e.store, e.inventory) || '/', '-',
                  NULL, NULL, false, 0, 0
             FROM inventory_events AS e
-           WHERE e.place = %(store)s AND e.number = 1 AND NOT EXISTS (
-                   SELECT 1 FROM inventory_events AS d WHERE d.store = e.store
-                      AND d.inventory = e.inventory AND d.kind = 'deleted')
+           WHERE e.place = %(store)s AND e.kind <> 'deleted' AND NOT EXISTS (
+                   SELECT 1 FROM inventory_events AS later WHERE later.store = e.store
+                      AND later.inventory = e.inventory AND later.number > e.number)
         ) AS owned
         WHERE %(of)s::text = '' OR prefix = %(of)s
         ORDER BY prefix COLLATE "C"
@@ -203,7 +203,7 @@ def moving(tx: Transaction, store: str, since: datetime) -> list[str]:
           SELECT %(inventories)s || concat_ws('/', store, inventory) || '/'
             FROM inventory_events WHERE place = %(store)s
            GROUP BY store, inventory
-          HAVING max(recorded_at) >= %(since)s OR max(number) = 1
+          HAVING max(recorded_at) >= %(since)s OR bool_and(kind = 'started')
         ) AS found ORDER BY prefix COLLATE "C"
         """,
         {

@@ -184,6 +184,15 @@ def activity(tx: Transaction, project: str, window: tuple[datetime, datetime]) -
     return {row["kind"]: row["number"] for row in rows}
 
 
+def newest_backend_at(tx: Transaction, store: str) -> datetime | None:
+    """Of when (UTC) the newest accounting of a store is that any of its projects had; None before
+    the first. The caller holds the lock of the store's counters."""
+    row = tx.execute(
+        "SELECT max(backend_at) AS at FROM capacity_counters WHERE store = %s", (store,)
+    ).fetchone()
+    return None if row is None else row["at"]
+
+
 def note_backend(
     tx: Transaction,
     project: str,

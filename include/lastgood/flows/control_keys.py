@@ -151,6 +151,12 @@ def guard(
         _guard_store(catalog, stores[name], project, set() if checked is None else checked)
 
 
+def guard_place(catalog: Catalog, store: Store) -> None:
+    """The same for one store, which nobody may have claimed: inventories alone may lie in it."""
+    if owner_of(store) is not None:
+        _guard_store(catalog, store, None, set())
+
+
 class CachedGuard:
     """A guard whose answer counts for a few seconds, for a service that asks at every request."""
 

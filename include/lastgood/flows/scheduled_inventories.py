@@ -15,6 +15,7 @@ from typing import Any
 
 from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
+from lastgood.errors import NotFound
 from lastgood.flows.inventories import by_name
 from lastgood.flows.inventories.completion import complete
 from lastgood.flows.inventories.kept import KeptFile, Place
@@ -50,7 +51,11 @@ def begin_all() -> list[dict[str, Any]]:
             if by_name.settings_of(opened.catalog, store).report is not None:
                 begun.append({"store": store, "report": True, "shards": []})
                 continue
-            one = by_name.start(opened.catalog, opened.stores, store, actor=ACTOR)
+            try:
+                one = by_name.start(opened.catalog, opened.stores, store, actor=ACTOR)
+            except (StoreError, NotFound):
+                _log.exception("No inventory of %s is begun", store)
+                continue
             begun.append(one.to_json())
     return begun
 
@@ -101,12 +106,15 @@ def complete_one(begun: Mapping[str, Any], listed: Iterable[Mapping[str, Any]]) 
                 actor=ACTOR,
             )
         dropped = drop_old(opened.catalog, opened.stores.__getitem__, store, actor=ACTOR)
+    for reason in dropped.failed:
+        _log.warning("Not deleted: %s", reason)
     return {
         "store": store,
         "inventory": manifest.inventory,
         "objects": manifest.objects,
         "dropped": dropped.inventories,
         "dropped_bytes": dropped.size_bytes,
+        "not_deleted": list(dropped.failed),
     }
 
 

@@ -191,6 +191,15 @@ def inventory_prefix(store: str, inventory: str) -> str:
     return f"{INVENTORIES_PREFIX}{store}/{inventory}/"
 
 
+def kept_inventory(key: str) -> tuple[str, str] | None:
+    """Of which store and inventory a key is a file; None for every other key."""
+    found = parse_key(key)
+    if not isinstance(found, ControlKey) or found.kept is None:
+        return None
+    store, inventory, _ = found.kept.split("/")
+    return store, inventory
+
+
 def parse_key(key: str) -> AttemptKey | ControlKey | None:
     """What `key` holds, or None for every key that the builders above could not have made.
 

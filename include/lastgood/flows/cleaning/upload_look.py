@@ -18,7 +18,13 @@ from lastgood.catalog.incomplete_uploads import OBJECTS, Entry, Found
 from lastgood.catalog.projects import Project
 from lastgood.catalog.uploads import Incomplete
 from lastgood.flows.sweeping.deletion import listed
-from lastgood.rules.layout import AttemptKey, object_key, parse_key, project_prefix
+from lastgood.rules.layout import (
+    INVENTORIES_PREFIX,
+    AttemptKey,
+    object_key,
+    parse_key,
+    project_prefix,
+)
 from lastgood.rules.names import ProjectName
 from lastgood.stores.base import EVERYTHING, Key, Part, Store, UploadGone, UploadId
 from lastgood.stores.begun import BegunUpload, begun_uploads, several
@@ -69,7 +75,8 @@ def _look(catalog: Catalog, store: Store, project: str) -> Look:
         prefixes = {name: project_prefix(ProjectName(name)) for name in projects.names(tx)}
     found = begun_uploads(store, EVERYTHING)
     ours = [one for one in found if one.key.startswith(prefixes[project])]
-    foreign = sum(not one.key.startswith(tuple(prefixes.values())) for one in found)
+    known_prefixes = (*prefixes.values(), INVENTORIES_PREFIX)
+    foreign = sum(not one.key.startswith(known_prefixes) for one in found)
     named = {
         one.upload_id: UUID(key.attempt)
         for one in ours

@@ -15,7 +15,7 @@ from lastgood.flows.inventories.diff import Compared, compare
 from lastgood.flows.inventories.explanation import Inventory
 from lastgood.flows.inventories.kept import KeptManifest, Place
 from lastgood.flows.inventories.report_source import begin_from_report
-from lastgood.flows.inventories.retention import drop_old
+from lastgood.flows.inventories.retention import drop_old, take_in_lost
 from lastgood.flows.inventories.settings import InventorySettings
 from lastgood.flows.inventories.taking import Begun, Progress, begin, list_shard
 from lastgood.stores.open import Stores
@@ -31,6 +31,7 @@ class NotKept(NotFound):
 def start(catalog: Catalog, stores: Stores, store: str, *, actor: str) -> Begun:
     """Begin an inventory as the store's settings say. Raises NotFound, StoreError."""
     settings = settings_of(catalog, store)
+    take_in_lost(catalog, stores[settings.place], store, actor=actor)
     return begin(
         catalog,
         store,
@@ -59,6 +60,7 @@ def take(
     place = stores[settings.place]
     source = "listing"
     if report or settings.report:
+        take_in_lost(catalog, place, store, actor=actor)
         begun, listed, source = begin_from_report(
             catalog,
             stores[store],

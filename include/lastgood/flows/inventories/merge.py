@@ -130,6 +130,8 @@ def _expected(
     cause, detail = None, ""
     if not is_whole:
         cause, detail = Cause.SIZE_DIFFERS, f"{size_bytes} bytes, not {wanted.size_bytes}"
+        if state == "present" and found.hidden:
+            detail += ", and hidden"
         yield Absence(place.project, wanted.size_bytes, key, place.unit, cause, detail)
     elif state != "deleting" and found.hidden != (hides and state in _HIDDEN_STATES):
         where = "hidden" if found.hidden else "readable"

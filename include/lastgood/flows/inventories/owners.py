@@ -21,6 +21,8 @@ from lastgood.stores.base import StoredObject
 
 SHARED = "-"
 """Stands where no project owns a key; no project can have this name."""
+_FOLDERS = 2
+_STAGE_FOLDERS = 4  # checkpoints/<project>/<workload>/<stage>/
 
 
 class Owners:
@@ -120,10 +122,11 @@ def is_kept_inventory(owner: OwnedPrefix | None) -> bool:
 
 
 def unit_of(key: str) -> str:
-    """What a key without an owner is gathered under: the attempt's prefix that it reads as, else at
-    most its first two folders."""
+    """What a key without an owner is gathered under: the attempt's prefix that it reads as, below
+    `checkpoints/` the stage that its folders name, else at most its first two folders."""
     parsed = parse_key(key)
     if parsed is not None and not isinstance(parsed, ControlKey):
         return parsed.prefix
     folders = key.split("/")[:-1]
-    return "/".join(folders[:2]) + "/" if folders else key
+    deepest = _STAGE_FOLDERS if key.startswith(CHECKPOINTS_PREFIX) else _FOLDERS
+    return "/".join(folders[:deepest]) + "/" if folders else key

@@ -9,7 +9,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from lastgood.catalog import findings, projects
-from lastgood.catalog.db import Catalog
+from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.findings import Finding
 from lastgood.errors import Conflict
 from lastgood.flows.inventories import by_name
@@ -44,10 +44,7 @@ def close(
         found = findings.get(tx, finding_id)
         if found.state == "closed":
             raise Conflict(reason=f"finding {finding_id} is closed already")
-        sharing = [
-            name for name in projects.names(tx) if found.store in projects.stores_of(tx, name)
-        ]
-    project = found.project if found.project in sharing else sharing[0]
+        project = _carrier(tx, found)
     kept = by_name.take(catalog, stores, found.store, accounts_for=[project], actor=actor)
     progress("listed", kept.objects)
     taken = by_name.read(catalog, stores, found.store, kept.inventory)
@@ -59,6 +56,18 @@ def close(
     if after.state != "closed":
         raise _stands(after)
     return after
+
+
+def _carrier(tx: Transaction, found: Finding) -> str:
+    """The project whose inventory carries a finding on: its own, also one that has left the store
+    meanwhile; for what belongs to no project one that uses the store, else any."""
+    names = projects.names(tx)
+    if found.project in names:
+        return found.project
+    sharing = [name for name in names if found.store in projects.stores_of(tx, name)]
+    if not (sharing or names):
+        raise Conflict(reason=f"no project is configured that could list store {found.store}")
+    return (sharing or names)[0]
 
 
 def _stands(finding: Finding) -> FindingStands:

@@ -26,7 +26,7 @@ from lastgood.catalog import (
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.findings import Finding
 from lastgood.catalog.projects import Project
-from lastgood.errors import LastgoodError
+from lastgood.errors import LastgoodError, Unavailable
 from lastgood.flows.capacity import pressure
 from lastgood.flows.inventories import by_name as kept_inventories
 from lastgood.flows.inventories.by_name import NotKept
@@ -71,14 +71,16 @@ def run(
     """Reconcile every store of a project for a window [start, end) of UTC instants: from the named
     inventory of each (by store), or, with None, from one that is taken now.
 
-    Answers the newest report's id and paths, `passed` (over all stores), what failed, and one entry
-    per store. Raises NotFound for an unknown project, and StoreError if a store could not be listed
-    whole; the reports of the other stores are written before that.
+    Answers the newest report's id and paths, `passed` (over all stores), what failed, the old
+    inventories that could not be deleted (`not_deleted`), and one entry per store. Raises NotFound
+    for an unknown project, and StoreError if a store could not be listed whole; the reports of the
+    other stores are written before that.
     """
     with catalog.transaction() as tx:
         projects.get(tx, project)
         names = projects.stores_of(tx, project)
     taken: dict[str, Inventory] = {}
+    not_deleted: list[str] = []
     unlisted: LastgoodError | None = None
     for name in names:
         try:
@@ -87,11 +89,12 @@ def run(
                     catalog, stores, name, accounts_for=[project], actor=actor, progress=progress
                 )
                 named = kept.inventory
-                drop_old(catalog, stores.__getitem__, name, actor=actor)
+                dropped = drop_old(catalog, stores.__getitem__, name, actor=actor)
+                not_deleted += dropped.failed
             else:
                 named = inventories.get(name) or _none_of(name)
             taken[name] = _with(project, kept_inventories.read(catalog, stores, name, named))
-        except (StoreError, InventoryReportRefused) as error:
+        except (StoreError, InventoryReportRefused, Unavailable) as error:
             unlisted = unlisted or error
     listed_at = {name: one.finished_at for name, one in taken.items()}
     written = [
@@ -100,7 +103,7 @@ def run(
     ]
     if unlisted is not None:
         raise unlisted
-    return _result(project, written)
+    return {**_result(project, written), "not_deleted": not_deleted}
 
 
 def again(
@@ -233,6 +236,7 @@ def carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> Non
     one whose listing is the older neither reopens nor closes what the other found."""
     configured = projects.get(tx, project)
     locks.store_capacity(tx, taken.store)
+    newest = reports.newest_backend_at(tx, taken.store)
     is_newest = reports.note_backend(
         tx,
         project,
@@ -242,9 +246,10 @@ def carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> Non
         known_bytes=_known_bytes(taken),
         at=taken.finished_at,
     )
-    if not is_newest:
-        return
-    for owner in (project, SHARED):
+    owners = [project] if is_newest else []
+    if is_newest and (newest is None or newest <= taken.finished_at):
+        owners.append(SHARED)  # which every project of the store carries on
+    for owner in owners:
         findings.follow(
             tx,
             owner,
