@@ -4,6 +4,8 @@ taken out of it or put elsewhere shows."""
 from __future__ import annotations
 
 import copy
+import gzip
+import hashlib
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -88,12 +90,16 @@ def records(exported: Path) -> Records:
 
 
 def check(records: Records, folder: Path, expect: str | None = None) -> Checked:
-    """Check these records as a file; the count at the end is made to fit."""
+    """Check these records as a file; what its last line says of the others is made to fit."""
     records = copy.deepcopy(records)
+    before = "".join(json.dumps(record) + "\n" for record in records[:-1])
     if records[-1]["record"] == "end":
-        records[-1]["records"] = len(records)
+        records[-1] |= {
+            "records": len(records),
+            "sha256": hashlib.sha256(before.encode()).hexdigest(),
+        }
     path = folder / "tampered.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    path.write_text(f"{before}{json.dumps(records[-1])}\n")
     return audit_file.check(path, expect=expect)
 
 
@@ -131,8 +137,12 @@ def test_a_compressed_export_says_the_same(world: World, tmp_path: Path) -> None
     assert path.read_bytes()[:2] == b"\x1f\x8b"
     found = audit_file.check(path)
     assert (found.breaks, found.certificates) == ([], 4)
-    path.write_bytes(path.read_bytes()[:-400])
+    written = path.read_bytes()
+    path.write_bytes(written[:-400])
     assert "to its end" in str(audit_file.check(path).breaks)
+    for place in range(len(written) // 2, len(written), 97):
+        path.write_bytes(written[:place] + bytes([written[place] ^ 16]) + written[place + 1 :])
+        assert audit_file.check(path).breaks, f"byte {place}"
 
 
 def test_every_fact_of_a_certificate_names_its_evidence(records: Records) -> None:
@@ -205,6 +215,15 @@ def _set(*path: str, to: object) -> Callable[[dict[str, Any]], None]:
     return apply
 
 
+def _newer_failure(records: Records) -> None:
+    """A receipt that failed on what the last deletion rested on, before that was intended."""
+    last = of_kind(records, "receipt")[-1]
+    body = {**last["body"], "number": 6, "previous": last["receipt"], "verdict": "fail"}
+    name = identity(body)
+    records.insert(records.index(last) + 1, {"record": "receipt", "receipt": name, "body": body})
+    of_kind(records, "tombstone")[-1]["document"]["facts"]["evidence"]["receipts"] = [6, name]
+
+
 TAMPERINGS: dict[str, tuple[Callable[[Records], None], str, str]] = {
     "a byte of a certificate": (
         _change("certificate", 1, _set("body", "keys", "answers", to=7)),
@@ -221,6 +240,52 @@ TAMPERINGS: dict[str, tuple[Callable[[Records], None], str, str]] = {
         _swap("certificate"),
         "certificate 2",
         "numbers 1 to 1 are missing",
+    ),
+    "the last receipt": (_drop("receipt", -1), "tombstone 4", "the newest when it was intended"),
+    "a receipt that speaks against a deletion": (
+        _newer_failure,
+        "tombstone 4",
+        "failed on vision/gpt/pretrain/1.6",
+    ),
+    "a receipt of another stage": (
+        _change("receipt", 0, _set("body", "checkpoint", to="vision/gpt/sft/1.1")),
+        "receipt 1",
+        "it is of vision/gpt/sft/1.1",
+    ),
+    "a stage of another project": (
+        _change("stage", 0, _set("stage", to="other/gpt/pretrain")),
+        "other/gpt/pretrain",
+        "not of project vision",
+    ),
+    "a manifest of another project": (
+        _change("manifest", 0, lambda one: one.update(body=one["body"].replace("vision", "other"))),
+        "",
+        "it is of project other",
+    ),
+    "a stage that is there again": (
+        lambda records: records.insert(-4, of_kind(records, "stage")[0]),
+        "vision/gpt/pretrain",
+        "it is there twice",
+    ),
+    "a day that no calendar has": (
+        lambda records: records.insert(
+            -1,
+            {
+                "record": "digest",
+                "digest": "0" * 64,
+                "body": {
+                    **of_kind(records, "digest")[-1]["body"],
+                    "continues": {
+                        "incarnation": 0,
+                        "number": 9,
+                        "digest": "",
+                        "day": "9999-12-31",
+                    },
+                },
+            },
+        ),
+        "record 39",
+        "OverflowError",
     ),
     "a receipt": (_drop("receipt", 0), "receipt 2", "numbers 1 to 1 are missing"),
     "a receipt's content": (
@@ -299,6 +364,31 @@ def test_each_tampering_is_found(records: Records, tmp_path: Path, what: str) ->
     change(records)
     found = check(records, tmp_path).breaks
     assert any(name in one.name and problem in one.problem for one in found), found
+
+
+@pytest.mark.parametrize("kind", ["header", "policy", "mark", "manifest", "stage", "answer"])
+def test_a_byte_of_any_line_shows_in_the_last_one(
+    exported: Path, tmp_path: Path, kind: str
+) -> None:
+    """A mark's instant or the name of the catalog decides nothing, and must not change either."""
+    lines = exported.read_text().splitlines(keepends=True)
+    place = next(n for n, line in enumerate(lines) if json.loads(line)["record"] == kind)
+    told = json.loads(lines[place])
+    lines[place] = json.dumps({**told, "note": "added"}) + "\n"
+    path = tmp_path / "changed.jsonl"
+    path.write_text("".join(lines))
+    assert "have SHA-256" in audit_file.check(path).breaks[-1].problem
+
+
+def test_an_export_of_the_first_format_is_still_checked(records: Records, tmp_path: Path) -> None:
+    records[0]["format_version"] = 1
+    for one in of_kind(records, "tombstone"):
+        one["document"]["facts"]["evidence"].pop("receipts", None)
+    del records[-1]["sha256"]
+    path = tmp_path / "old.jsonl.gz"
+    with gzip.open(path, "wt") as file:
+        file.writelines(json.dumps(one) + "\n" for one in resealed(records))
+    assert audit_file.check(path).breaks == []
 
 
 def resealed(records: Records) -> Records:

@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import drills
+from lastgood.catalog import drills, locks
 from lastgood.catalog.drills import Drill
 from lastgood.flows import scheduled
 from lastgood.flows.auditing import audit
-from lastgood.flows.drills import drill
+from lastgood.flows.drills import drill, life
 from lastgood.flows.drills.scratch import open_scratch, project_of
 from lastgood.flows.overview import overview
 from lastgood.rules import layout
@@ -178,20 +178,52 @@ class _NoLife:
 def test_a_life_that_breaks_off_is_told_and_what_it_held_is_given_back(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lastgood.flows.drills import life
-
     def refuse(*_: object, **__: object) -> None:
         raise errors.Unavailable(what="store local", reason="it went away")
 
     with monkeypatch.context() as patch:
         patch.setattr(life.quarantine, "undo", refuse)
         told = run(world)
+        patch.setattr(life.holds, "standing", refuse)
+        again = run(world)
     (failure,) = drill.failures(told)
     assert failure.startswith("the life is lived to its end")
     assert "it went away" in failure
     assert world.row("SELECT count(*) FROM lastgood.hold_releases") == (1,)
+    assert "what it held is given back: the next drill does it" in drill.failures(again)[-1]
     assert drill.failures(run(world)) == []
     assert len(left_in_scratch(world)) == 1
+
+
+def test_what_a_killed_drill_held_and_read_is_given_back_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException): ...
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(life.Life, "_quarantined", kill)
+        with pytest.raises(Killed):
+            run(world)
+    world.advance(timedelta(days=1, minutes=1))
+    assert any("was cut off" in alert for alert in overview(world.catalog, world.stores).alerts)
+    world.owner.execute("UPDATE lastgood.reader_leases SET expires_at = now() + interval '9d'")
+    assert drill.failures(run(world)) == []
+    assert len(left_in_scratch(world)) == 1
+
+
+def test_a_second_drill_of_the_store_fails_and_says_so(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "CARRYING_OUT_SECONDS", 1)
+    with world.catalog.transaction() as lock:
+        locks.carrying_out(lock, "drill of drill-local")
+        told = run(world)
+    (failure,) = drill.failures(told)
+    assert failure.startswith("no other drill lives in the store meanwhile")
+    assert told.passed is False
 
 
 def test_a_drill_writes_in_nobodys_project(world: World) -> None:

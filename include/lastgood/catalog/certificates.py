@@ -48,7 +48,7 @@ def evidence(
 ) -> dict[str, Any]:
     """What a certificate says beside the gate's facts: which checkpoint and manifest it is about,
     the mark's digest, every hold that ever stood on it and what ended each, its readers, and up to
-    which event of the stage's history all this is. The stage's row is locked."""
+    which event and which receipt of the stage's history all this is. The stage's row is locked."""
     found: dict[str, Any] = {"event": event.number}
     if attempt_id is not None:
         found["checkpoint"] = _checkpoint_of_attempt(tx, event.project, attempt_id)
@@ -58,6 +58,7 @@ def evidence(
         found |= _checkpoint(tx, event.project, checkpoint_id)
         found["holds"] = _holds(tx, event.project, checkpoint_id)
         found["readers"] = _readers(tx, event.project, checkpoint_id)
+        found["receipts"] = _newest_receipt(tx, event.project, event.stage_id)
     return found
 
 
@@ -211,6 +212,19 @@ def _holds(tx: Transaction, project: str, checkpoint_id: int) -> list[dict[str, 
         }
         for row in rows
     ]
+
+
+def _newest_receipt(tx: Transaction, project: str, stage_id: int) -> list[Any] | None:
+    """The head of the stage's chain of receipts, number and digest: with it the certificate covers
+    every receipt that could have spoken against the deletion."""
+    row = tx.execute(
+        """
+        SELECT number, receipt FROM receipts
+         WHERE project = %s AND stage_id = %s ORDER BY number DESC LIMIT 1
+        """,
+        (project, stage_id),
+    ).fetchone()
+    return None if row is None else [row["number"], row["receipt"]]
 
 
 def _readers(tx: Transaction, project: str, checkpoint_id: int) -> dict[str, Any]:

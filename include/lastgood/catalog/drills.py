@@ -226,15 +226,16 @@ def newest(tx: Transaction, project: str | None = None, *, limit: int = 50) -> l
 
 
 def last_failed(tx: Transaction, project: str | None = None) -> list[Drill]:
-    """The newest ended drill of each project, where that failed."""
+    """The newest drill of each project, where that failed. One that has not ended within a day was
+    cut off; a younger one may be under way, and the one before it counts."""
     rows = tx.execute(
         f"""
         SELECT * FROM (
           SELECT DISTINCT ON (project) * FROM ({_SELECT}
-           WHERE e.passed IS NOT NULL
+           WHERE (e.passed IS NOT NULL OR d.recorded_at < catalog_clock() - interval '1 day')
              AND (%(project)s::text IS NULL OR d.project = %(project)s)) AS ended
            ORDER BY project, recorded_at DESC) AS newest
-         WHERE NOT passed ORDER BY project
+         WHERE passed IS NOT TRUE ORDER BY project
         """,
         {"project": project},
     )

@@ -101,6 +101,18 @@ def get(tx: Transaction, project: str, lease_id: UUID) -> ReaderLease:
     return ReaderLease(**row)
 
 
+def live_of(tx: Transaction, project: str) -> list[ReaderLease]:
+    """The leases of a project that have neither ended nor run out, the oldest first."""
+    rows = tx.execute(
+        _SELECT
+        + """ WHERE l.project = %s AND l.expires_at > catalog_clock()
+                AND NOT EXISTS (SELECT 1 FROM reader_ends e WHERE e.lease_id = l.lease_id)
+              ORDER BY l.recorded_at, l.lease_id""",
+        (project,),
+    )
+    return [ReaderLease(**row) for row in rows]
+
+
 def lease_of_token(tx: Transaction, token: str) -> ReaderLease | None:
     """Whose token this is, None for an unknown one."""
     row = tx.execute(

@@ -21,10 +21,23 @@ from lastgood.rules import chain
 from lastgood.rules.certificates import KeyDigest, identity
 from lastgood.rules.chain import Link
 from lastgood.rules.deletion_evidence import Known, KnownMark, KnownReceipt, unjustified
+from lastgood.rules.names import CheckpointId
 from lastgood.rules.policy import Policy
 
 FORMAT = "lastgood-audit"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+SEALED_FROM = 2
+"""From this version on the last record of a file has the SHA-256 of all lines before it."""
+# What a record can raise that is not of the form that its kind has.
+_UNREADABLE = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+    InvalidInput,
+)
 _TALLIED = ("stage", "receipt", "tombstone", "certificate", "digest")
 
 
@@ -57,10 +70,12 @@ class Auditor:
 
     def __init__(self) -> None:
         self.project = ""
+        self.format_version = FORMAT_VERSION
         self.counts: Counter[str] = Counter()
         self.open_tombstones = 0
         self.digests: dict[str, date] = {}
         self._rebuilds: set[int] = set()
+        self._stages: set[str] = set()
         self._known = Known()
         self._stage = _Stage()
         self._heads: dict[date, dict[str, dict[str, Any]]] = {}
@@ -90,7 +105,7 @@ class Auditor:
             if self._ended:
                 yield Break("record", name, "it comes after the end")
             yield from self._take[kind](record)
-        except (TypeError, ValueError, AttributeError, LookupError, InvalidInput) as error:
+        except _UNREADABLE as error:
             yield Break("record", name, f"it cannot be read: {type(error).__name__} {error}")
             return
         if kind in _TALLIED:
@@ -112,9 +127,12 @@ class Auditor:
         return max(self.digests.values(), default=None)
 
     def _header(self, record: Mapping[str, Any]) -> Iterator[Break]:
-        if record["format"] != FORMAT or record["format_version"] != FORMAT_VERSION:
+        known = range(1, FORMAT_VERSION + 1)
+        if record["format"] != FORMAT or record["format_version"] not in known:
             problem = f"format {record['format']} {record['format_version']} is not known here"
             yield Break("record", "header", problem)
+        else:
+            self.format_version = record["format_version"]
         if self.counts["record"] != 1:
             yield Break("record", "header", "it is not the first record")
         self.project = record["project"]
@@ -139,6 +157,8 @@ class Auditor:
         if found != record["digest"]:
             yield Break("manifest", record["digest"], f"its body has another SHA-256: {found}")
         told = json.loads(body)
+        if told["project"] != self.project:
+            yield Break("manifest", record["digest"], f"it is of project {told['project']}")
         stage = "/".join(told[part] for part in ("project", "workload", "stage"))
         name = f"{stage}/{told['generation']}.{told['sequence']}"
         self._known.manifests[record["digest"]] = name
@@ -147,14 +167,25 @@ class Auditor:
         yield from self._close_stage()
         self._stage = _Stage(record["stage"])
         self._known.receipts.clear()
+        if not self._stage.name.startswith(f"{self.project}/"):
+            yield Break("stage", self._stage.name, f"it is not of project {self.project}")
+        if self._stage.name in self._stages:
+            yield Break("stage", self._stage.name, "it is there twice")
+        self._stages.add(self._stage.name)
 
     def _receipt(self, record: Mapping[str, Any]) -> Iterator[Break]:
         name, body = record["receipt"], record["body"]
         self._stage.receipts.append(Link(body["number"], name, body["previous"], identity(body)))
         self._known.receipts[name] = KnownReceipt(
-            body["level"], body["verdict"], body["manifest"], body["checkpoint"]
+            body["level"],
+            body["verdict"],
+            body["manifest"],
+            body["checkpoint"],
+            body["number"],
+            body["copy"]["copy_id"],
         )
-        yield from ()
+        if str(CheckpointId.parse(body["checkpoint"]).stage_id) != self._stage.name:
+            yield self._break("receipt", body["number"], f"it is of {body['checkpoint']}")
 
     def _tombstone(self, record: Mapping[str, Any]) -> Iterator[Break]:
         digest, document = record["digest"], record["document"]

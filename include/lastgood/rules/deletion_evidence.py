@@ -16,6 +16,9 @@ from lastgood.rules.names import CheckpointId
 from lastgood.rules.policy import Policy
 from lastgood.rules.retention_rules import Level
 
+ASKED_SINCE = frozenset({"no_lock"})
+"""Facts of the gate that the first version did not ask for."""
+_BEFORE = {"truth": Truth.TRUE.value, "evidence": "not asked when this was recorded"}
 REBUILD = "rebuild"
 """The reason of a tombstone that no gate allowed: the bytes were gone when a rebuild looked."""
 
@@ -28,6 +31,8 @@ class KnownReceipt:
     verdict: str
     manifest: str
     checkpoint: str
+    number: int
+    copy_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,9 @@ def unjustified(intent: Mapping[str, Any], known: Known) -> Iterator[str]:
 
 
 def _judged(told: Mapping[str, Any]) -> Iterator[str]:
-    """What today's gate says against the facts; one that nobody recorded is unknown."""
+    """What today's gate says against the facts; one that nobody recorded is unknown. Intents of
+    earlier versions could not name what is asked since."""
+    told = dict.fromkeys(ASKED_SINCE, _BEFORE) | dict(told)
     names = [each.name for each in fields(GateFacts)]
     here = {name: told[name] for name in names if name in told}
     verdict = judge(GateFacts.from_json(here))
@@ -93,6 +100,7 @@ def _unproven(
         yield f"manifest {manifest} of {checkpoint or 'no checkpoint'} is not among the records"
     yield from _marked(told, evidence, intent, known)
     yield from _newer(told, checkpoint, intent, known)
+    yield from _receipts(told, evidence.get("receipts"), known)
     at = datetime.fromisoformat(intent["recorded_at"])
     for hold in evidence.get("holds", ()):
         ends = [hold[end] for end in ("released_at", "expires_at") if hold[end] is not None]
@@ -139,6 +147,32 @@ def _newer(
         yield f"manifest {receipt.manifest} of {receipt.checkpoint} is not among the records"
     if not _is_newer(receipt.checkpoint, checkpoint):
         yield f"{receipt.checkpoint} is not newer than {checkpoint}"
+
+
+def _receipts(
+    told: Mapping[str, Any], newest: tuple[int, str] | None, known: Known
+) -> Iterator[str]:
+    """The stage's chain goes at least as far as the intent saw it, and nothing in it up to there
+    speaks against the receipt that is named. Intents of earlier versions name no such head."""
+    if newest is None:
+        return
+    number, name = newest
+    head = known.receipts.get(name)
+    if head is None or head.number != number:
+        yield f"receipt {number}, the newest when it was intended, is not among the records"
+    passed = known.receipts.get(_digests(told, "newer_passed").get("receipt", ""))
+    if passed is None:
+        return
+    later = [
+        one
+        for one in known.receipts.values()
+        if one.copy_id == passed.copy_id
+        and one.verdict != "inconclusive"
+        and passed.number < one.number <= number
+    ]
+    last = max(later, key=lambda one: one.number, default=passed)
+    if last.verdict == "fail":
+        yield f"receipt {last.number} failed on {passed.checkpoint}, and was newer than its pass"
 
 
 def _gate_level(checkpoint: CheckpointId, policy_digest: str, known: Known) -> Level:

@@ -7,8 +7,10 @@ and renamed once it is whole.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
 from lastgood.errors import InvalidInput
 from lastgood.flows.auditing.records import records
-from lastgood.rules.auditor import Auditor, Break
+from lastgood.rules.auditor import SEALED_FROM, Auditor, Break
 from lastgood.rules.canonical import canonical_json
 
 
@@ -63,8 +65,13 @@ def export(catalog: Catalog, project: str, path: Path) -> Exported:
     count, digest, day = 0, None, None
     with catalog.transaction() as tx, _opened(unfinished, path, "w") as file:
         tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        written = hashlib.sha256()
         for record in records(tx, project):
-            file.write(canonical_json(record) + b"\n")
+            if record["record"] == "end":
+                record["sha256"] = written.hexdigest()
+            line = canonical_json(record) + b"\n"
+            file.write(line)
+            written.update(line)
             count += 1
             if record["record"] == "digest":
                 digest, day = record["digest"], date.fromisoformat(record["body"]["day"])
@@ -78,9 +85,14 @@ def check(path: Path, *, expect: str | None = None) -> Checked:
     auditor, found = Auditor(), Checked()
     try:
         with _opened(path, path, "r") as file:
+            read = hashlib.sha256()
             for line in file:
-                found.breaks += auditor.feed(_parsed(line))
-    except (EOFError, gzip.BadGzipFile) as error:
+                record = _parsed(line)
+                found.breaks += auditor.feed(record)
+                if auditor.format_version >= SEALED_FROM:
+                    found.breaks += _altered(record, read.hexdigest())
+                read.update(line)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         found.breaks.append(Break("record", "file", f"it cannot be read to its end: {error}"))
     if not auditor.project:
         raise InvalidInput(where=str(path), reason="it is no export of `lastgood audit export`")
@@ -101,6 +113,15 @@ def _parsed(line: bytes) -> object:
     except (ValueError, RecursionError):
         return None
     return document
+
+
+def _altered(record: object, sha256: str) -> Iterator[Break]:
+    """Whatever no other record vouches for, the last one does."""
+    if isinstance(record, dict) and record.get("record") == "end":
+        said = record.get("sha256")
+        if said != sha256:
+            problem = f"the lines before it have SHA-256 {sha256}, it says {said}"
+            yield Break("record", "end", problem)
 
 
 @contextmanager

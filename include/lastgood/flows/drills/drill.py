@@ -14,7 +14,7 @@ from uuid import UUID
 from lastgood.catalog import drills, history, locks, projects
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.drills import Drill, DueStage
-from lastgood.errors import InvalidInput, LastgoodError
+from lastgood.errors import InvalidInput, LastgoodError, PrefixBusy
 from lastgood.flows import control_keys, sane_clock
 from lastgood.flows.drills.life import Life, Wait
 from lastgood.flows.drills.restores import restore
@@ -133,16 +133,19 @@ class _Drilling:
 
     def live(self, store: str, wait: Wait) -> None:
         """Live a checkpoint's life; one drill at a time in each store."""
-        with self._catalog.transaction() as lock:
-            locks.carrying_out(lock, f"drill of {project_of(store)}")
-            Life(
-                self._catalog,
-                self._stores,
-                store,
-                actor=self._actor,
-                wait=wait,
-                tell=self.tell,
-            ).run()
+        try:
+            with self._catalog.transaction() as lock:
+                locks.carrying_out(lock, f"drill of {project_of(store)}")
+                Life(
+                    self._catalog,
+                    self._stores,
+                    store,
+                    actor=self._actor,
+                    wait=wait,
+                    tell=self.tell,
+                ).run()
+        except PrefixBusy as error:  # the lock's alone: a life tells its own errors
+            self.tell("no other drill lives in the store meanwhile", False, str(error))
 
     def tell(self, expectation: str, passed: bool, evidence: str) -> None:
         """Write down the verdict over an expectation."""

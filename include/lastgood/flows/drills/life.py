@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
-from lastgood.catalog import attempts, certificates, copies, history, holds, tombstones
+from lastgood.catalog import attempts, certificates, copies, history, holds, readers, tombstones
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.holds import Hold, NewHold
@@ -26,7 +26,6 @@ from lastgood.flows.cleaning import cleanup
 from lastgood.flows.drills.job import OBJECT_BYTES, ScratchJob
 from lastgood.flows.drills.scratch import OWNER, open_scratch, set_soft, stage_of
 from lastgood.flows.jobs import read
-from lastgood.flows.jobs.read import Reading
 from lastgood.flows.keeping import hold, release
 from lastgood.flows.retention import mark
 from lastgood.flows.sweeping import sweep
@@ -66,17 +65,21 @@ class Life:
         self._store = stores[store]
         self._stage = stage_of(store)
         self._project = self._stage.project
-        self._reading: Reading | None = None
+        self._left_bytes = 0  # of attempts that a cut-off life left to the workers, or as evidence
 
     def run(self) -> None:
         """Live it through. What fails is told, and ends it; what it holds is given back then."""
         try:
             open_scratch(self._catalog, self._store.name)
             self._give_back()
+            self._left_bytes = self._standing().own.use.in_flight_bytes
             self._live()
         except LastgoodError as error:
             self._tell("the life is lived to its end", False, str(error))
-            self._give_back()
+            try:
+                self._give_back()
+            except LastgoodError as left:
+                self._tell("what it held is given back", False, f"the next drill does it: {left}")
 
     def _live(self) -> None:
         job = ScratchJob(self._catalog, self._stores, self._stage)
@@ -126,7 +129,7 @@ class Life:
     def _grown(self, job: ScratchJob, first: Copy) -> _Saved:
         """More checkpoints, until there are more than the soft watermark allows."""
         saved = [job.save(sequence) for sequence in (1, 2, 3)]
-        self._reading = read.acquire_reader(
+        read.acquire_reader(
             self._catalog,
             self._stage,
             saved[0].checkpoint,
@@ -134,7 +137,8 @@ class Life:
             ttl=_READER_LEASE,
         )
         # Room for the three that are kept: collection stops at soft, so all else must go for it.
-        soft = self._held_bytes() + 3 * first.stored_bytes + OBJECT_BYTES // 2
+        theirs = self._held_bytes() + self._left_bytes
+        soft = theirs + 3 * first.stored_bytes + OBJECT_BYTES // 2
         set_soft(self._catalog, self._project, soft)
         newest = job.save(4)
         for copy in (*saved, newest):
@@ -254,11 +258,11 @@ class Life:
 
     def _give_back(self) -> None:
         """End what keeps anything in the scratch project: a cut-off drill left it, or this one."""
-        if self._reading is not None:
-            read.end_reader(self._catalog, self._reading.lease)
-            self._reading = None
         with self._catalog.transaction() as tx:
+            reading = readers.live_of(tx, self._project)
             standing = holds.standing(tx, self._project)
+        for lease in reading:
+            read.end_reader(self._catalog, lease)
         for one in standing:
             if not _by_others(one):
                 release.release(
