@@ -7,12 +7,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import dependencies, validations
+from lastgood.catalog import dependencies, outbox, validations
 from lastgood.catalog.copies import Copy
+from lastgood.flows.capacity import pressure
 from lastgood.flows.jobs import read
 from lastgood.flows.retention import mark, why
 from lastgood.flows.validation import unblock, validate
 from lastgood.stores.base import Prefix
+from tests.factories import upload_object
 from tests.retention.world import PROJECT, World
 
 ANN = "operator:ann"
@@ -25,6 +27,14 @@ def damage(world: World, copy: Copy) -> None:
     assert {str(one.outcome) for one in world.store.delete(objects)} == {"gone"}
     told = validate.run(world.catalog, world.stores, copy.copy_id)
     assert told["verdict"] == "fail"
+
+
+def woken(world: World) -> bool:
+    """Whether somebody waits to run validations; hears of it, too."""
+    with world.catalog.transaction() as tx:
+        found = outbox.undelivered(tx, [pressure.RECEIPTS_WANTED])
+        outbox.deliver(tx, found)
+    return bool(found)
 
 
 def collect(world: World) -> None:
@@ -66,7 +76,9 @@ def test_other_stages_that_depend_on_damage_are_blocked_and_walk_back(world: Wor
     base = world.commit(1)
     good = world.commit(1, stage="sft")
     last = world.commit(2, stage="sft", depends_on=[base])
+    only = world.commit(1, stage="eval", depends_on=[base])
     damage(world, base)
+    assert woken(world)
     with pytest.raises(errors.RestoreBlocked):
         read.latest(world.catalog, world.stage_name("sft"))
     with pytest.raises(errors.Conflict, match="depends on"):
@@ -76,6 +88,15 @@ def test_other_stages_that_depend_on_damage_are_blocked_and_walk_back(world: Wor
     latest = read.latest(world.catalog, world.stage_name("sft")).checkpoint
     assert latest is not None
     assert latest.id == good.checkpoint
+    assert not woken(world)
+    upload_object(world.store, f"{base.prefix}objects/model.bin", b"pretrain 1.1" * 10)
+    assert validate.run(world.catalog, world.stores, base.copy_id)["verdict"] == "pass"
+    assert woken(world), "nothing of stage eval was validated, and it can be restored again"
+    for copy_id in validate.due(world.catalog, PROJECT):
+        validate.run(world.catalog, world.stores, copy_id)
+    latest = read.latest(world.catalog, world.stage_name("eval")).checkpoint
+    assert latest is not None
+    assert latest.id == only.checkpoint
 
 
 def test_a_base_that_passes_again_is_one(world: World) -> None:

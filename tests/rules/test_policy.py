@@ -264,6 +264,8 @@ def test_good_policy_has_no_warnings() -> None:
         (_set("quarantine", "grace", to="2s"), "nobody will notice"),
         (_set("quarantine", "share_guard", to="100%"), "share guard is off"),
         (_set("lineage", to=False), "resumed from may go"),
+        (_set("roles", "warm", "interval", to="3d"), "none for a part of each interval"),
+        (_set("roles", "warm", "interval", to="2d"), "Role warm never keeps more than one"),
         (_set("roles", to=LEAST["roles"]), "a burst of commits"),
     ],
 )

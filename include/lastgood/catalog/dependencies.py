@@ -30,7 +30,10 @@ LACKING = f"""
                         WHERE c.checkpoint_id = b.checkpoint_id AND {SOUND})
 """
 
-# Each step is a look-up by an index: OFFSET 0 keeps it from being joined with whole tables.
+# Of a stage each step is a look-up by an index: OFFSET 0 keeps it from being joined with whole
+# tables, whose share the server cannot guess behind a recursion. Of a project it can, and joins the
+# tables where most of them is wanted: that is seven times as fast over 90,000 dependencies.
+_LOOK_UP, _JOIN = "OFFSET 0", ""
 _OF_PROJECT = """
     needs AS (
       SELECT manifest, depends_on FROM dependencies WHERE project = %(project)s
@@ -57,8 +60,9 @@ _OF_STAGE = """
     )
 """
 _DAMAGED = """
-    , bases AS (
-      SELECT n.manifest, EXISTS (
+    , unsound AS (
+      SELECT n.manifest FROM (SELECT DISTINCT depends_on AS manifest FROM needs) n
+       WHERE NOT EXISTS (
              SELECT 1 FROM checkpoints k JOIN copies c USING (checkpoint_id)
               WHERE k.project = %(project)s AND k.manifest = n.manifest
                 AND NOT EXISTS (SELECT 1 FROM copy_transitions t
@@ -72,14 +76,12 @@ _DAMAGED = """
                                         WHERE p.copy_id = f.copy_id AND p.level = f.level
                                           AND p.verdict = 'pass' AND p.number > f.number
                                           AND p.recorded_at <= %(as_of)s))
-             OFFSET 0) AS is_sound
-        FROM (SELECT DISTINCT depends_on AS manifest FROM needs) n
+             {how})
     ), damaged AS (
       SELECT d.manifest
-        FROM bases b
+        FROM unsound b
        CROSS JOIN LATERAL (SELECT x.manifest FROM dependencies x
                             WHERE x.project = %(project)s AND x.depends_on = b.manifest OFFSET 0) d
-       WHERE NOT b.is_sound
        UNION
       SELECT d.manifest
         FROM damaged b
@@ -100,9 +102,9 @@ def on_damage(
     ).fetchone()
     if known is None or not known["any"]:
         return frozenset()
-    needs = _OF_PROJECT if stage_id is None else _OF_STAGE
+    needs, how = (_OF_PROJECT, _JOIN) if stage_id is None else (_OF_STAGE, _LOOK_UP)
     values = {"project": project, "as_of": as_of, "stage_id": stage_id}
-    rows = tx.execute(f"WITH RECURSIVE {needs} {_DAMAGED}", values)
+    rows = tx.execute(f"WITH RECURSIVE {needs} {_DAMAGED.format(how=how)}", values)
     return frozenset(row["manifest"] for row in rows)
 
 

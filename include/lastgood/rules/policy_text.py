@@ -179,6 +179,7 @@ def _warnings(rules: Policy) -> Iterator[str]:
     for role in rules.roles:
         if never_selects(role, rules):
             yield f"Role {role.name} keeps nothing: no receipt that it asks for is ever made."
+        yield from _too_short(role)
     if not any(isinstance(role.rule, Every) for role in rules.roles):
         yield "No role keeps by time: a burst of commits pushes every older checkpoint out."
     if quarantine.grace < timedelta(hours=1):
@@ -192,3 +193,17 @@ def _warnings(rules: Policy) -> Iterator[str]:
         yield "The share guard is off: one sweep may take everything that a wrong mark names."
     if not rules.lineage:
         yield "Checkpoints that runs were resumed from may go: a run that diverges cannot go back."
+
+
+def _too_short(role: Role) -> Iterator[str]:
+    """A span in which no second bucket can end."""
+    rule = role.rule
+    if not isinstance(rule, Every) or rule.within is None or rule.within > rule.interval:
+        return
+    none = rule.within < rule.interval
+    yield (
+        f"Role {role.name} never keeps more than one checkpoint"
+        + (", and none for a part of each interval" if none else "")
+        + f": it keeps one of each {duration_text(rule.interval)}, for"
+        f" {duration_text(rule.within)}."
+    )

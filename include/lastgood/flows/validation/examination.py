@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from lastgood.catalog import (
     history,
     holds,
     locks,
+    outbox,
     receipts,
     stages,
     validations,
@@ -23,6 +25,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.holds import NewHold
 from lastgood.catalog.receipts import Receipt, Validation
 from lastgood.catalog.stages import Stage
+from lastgood.flows.capacity import pressure
 from lastgood.flows.policies import rules_of
 from lastgood.flows.validation.findings import Finding
 from lastgood.flows.validation.levels import Ladder, Subject
@@ -82,10 +85,13 @@ def examine(
             )
             before = receipts.latest_verdict(tx, project, copy_id)
             receipt = receipts.append(tx, copy, validation, actor=actor)
+            was_failed = before is not None and before.verdict == "fail"
             if finding.verdict == "fail":
                 _stop(tx, stage, copy, receipt, actor)
-                if before is None or before.verdict != "fail":
+                if not was_failed:
                     _keep_as_evidence(tx, copy, receipt, rules.forensic_retention, actor)
+            elif finding.verdict == "pass" and was_failed:
+                _wake_for(tx, stage.project, dependencies.stages_on(tx, project, copy.manifest))
     return receipt
 
 
@@ -120,6 +126,14 @@ def _stop(tx: Transaction, stage: Stage, copy: Copy, receipt: Receipt, actor: st
         blocks.block(
             tx, stage.project, stage_id, receipt=receipt.receipt, actor=actor, because=because
         )
+    _wake_for(tx, stage.project, set(resting) - {stage.stage_id})
+
+
+def _wake_for(tx: Transaction, project: str, resting: Collection[int]) -> None:
+    """Whoever runs validations finds what those stages can be restored from now: nothing of theirs
+    was validated, so nobody walks back for them otherwise before the next schedule."""
+    if not set(resting).isdisjoint(blocks.blocked_stages(tx, project)):
+        outbox.wake(tx, project, pressure.RECEIPTS_WANTED)
 
 
 def _keep_as_evidence(
