@@ -21,7 +21,7 @@ from lastgood.runner.problems import DestinationTaken
 from lastgood.runner.progress import Progress, Report
 from lastgood.runner.reading import Reading, reading
 from lastgood.runner.receiving import Receiver
-from lastgood.runner.stopping import Stop, in_parallel
+from lastgood.runner.stopping import Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,8 @@ def receive_all(
     lease = source.lease
     with _staging(dest, lease.checkpoint) as staging:
         total = Progress(lease.manifest.size_bytes, progress)
-        receiver = Receiver(asking, source, staging, total)
-        objects = sorted(lease.manifest.objects, key=lambda item: -item.size_bytes)
-        in_parallel(receiver.receive, objects, workers=workers, stop=asking.stop)
+        receiver = Receiver(asking, source, staging, total, workers)
+        receiver.receive(sorted(lease.manifest.objects, key=lambda item: -item.size_bytes))
         _publish(staging, dest, lease.manifest.objects)
     return Downloaded(lease.checkpoint, lease.manifest, dest)
 

@@ -1,96 +1,143 @@
-"""Receiving one object: hashed as it comes, continued where it broke off, checked before it
-counts."""
+"""Receiving objects into a folder: continued where they broke off, checked before they count."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
 from lastgood.rules.manifest import ManifestObject
-from lastgood.runner.carrying import get_bytes
+from lastgood.runner.arriving import BUFFER_BYTES, Arriving, Take
+from lastgood.runner.carrying import Body, get_bytes
 from lastgood.runner.direct import direct_folder
-from lastgood.runner.durable import NEW_OR_OLD, make_folders, write_all
+from lastgood.runner.durable import make_folders
 from lastgood.runner.files import SourceFile, Version, new_buffer
 from lastgood.runner.http import Coordinator
 from lastgood.runner.problems import CorruptObject, RemoteProblem
 from lastgood.runner.progress import Progress
 from lastgood.runner.reading import Reading
 from lastgood.runner.retry import Transient
+from lastgood.runner.spans import Span, most_bytes
+from lastgood.runner.stopping import in_parallel
 from lastgood.runner.transport import url_has_ended
 
 _PARTIAL = 206
 
 
 class Receiver:
-    """Receives objects of one checkpoint into a folder. For many threads at once."""
+    """Receives objects of one checkpoint into a folder, on up to `workers` threads."""
 
     def __init__(
-        self, coordinator: Coordinator, reading: Reading, folder: Path, progress: Progress
+        self,
+        coordinator: Coordinator,
+        reading: Reading,
+        folder: Path,
+        progress: Progress,
+        workers: int,
     ) -> None:
         self._coordinator = coordinator
+        self._stop = coordinator.stop
         self._reading = reading
         self._folder = folder
         self._progress = progress
+        self._workers = workers
 
-    def receive(self, item: ManifestObject) -> None:
-        """Have the object whole, verified and durable in the folder. Raises CorruptObject."""
+    def receive(self, objects: Sequence[ManifestObject]) -> None:
+        """Have the objects whole, verified and durable in the folder, begun in this order. Raises
+        CorruptObject."""
+        total_bytes = sum(item.size_bytes for item in objects)
+        begun = in_parallel(
+            lambda item: self._begin(item, total_bytes),
+            objects,
+            workers=self._workers,
+            stop=self._stop,
+        )
+        missing = [(arriving, span) for arriving in begun for span in arriving.missing]
+        try:
+            in_parallel(
+                lambda one: self._receive(*one), missing, workers=self._workers, stop=self._stop
+            )
+        finally:
+            for arriving in begun:
+                arriving.close(durably=False)
+
+    def _begin(self, item: ManifestObject, total_bytes: int) -> Arriving:
         target = self._folder / item.path
         make_folders(self._folder, target.parent)
-        fd = os.open(target, NEW_OR_OLD, 0o666)
-        try:
-            arriving = Arriving(fd, item, self._progress)
-            arriving.take_what_is_there()
-            had_bytes = arriving.size_bytes
-            self._fetch_rest(arriving)
-            if had_bytes and not arriving.is_right:  # the rest of an earlier try may be at fault
-                arriving.restart()
-                self._fetch_rest(arriving)
-            if not arriving.is_right:
-                arriving.restart()
-                raise self._corrupt(item, arriving.found)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def _fetch_rest(self, arriving: Arriving) -> None:
-        lease = self._reading.lease
-        if lease.how == "direct":
-            self._copy_rest(arriving, direct_folder(lease.direct_path))
+        most = max(1, item.size_bytes)
+        if self._reading.lease.how != "direct":
+            most = most_bytes(item.size_bytes, total_bytes, self._workers)
+        arriving = Arriving(target, item, most, self._progress)
+        if arriving.missing:
+            arriving.close(durably=False)  # there may be more objects than descriptors
         else:
-            self._coordinator.retry.call(lambda: self._fetch_once(arriving), self._coordinator.stop)
+            self._finish(arriving)
+        return arriving
 
-    def _copy_rest(self, arriving: Arriving, folder: Path) -> None:
+    def _receive(self, arriving: Arriving, span: Span) -> None:
+        if self._fetch(arriving, span):
+            self._finish(arriving)
+
+    def _finish(self, arriving: Arriving) -> None:
+        if not arriving.is_right() and not arriving.is_proven:  # what was left may be at fault
+            arriving.restart()
+            for span in arriving.missing:
+                self._fetch(arriving, span)
+        if not arriving.is_right():
+            found = arriving.found
+            arriving.restart()
+            raise self._corrupt(arriving.item, found)
+        arriving.close(durably=True)
+
+    def _fetch(self, arriving: Arriving, span: Span) -> bool:
+        """Have the span; whether it was the last one that was missing."""
+        lease = self._reading.lease
+        with arriving.receiving(span) as take:
+            if lease.how == "direct":
+                self._copy(arriving, span, direct_folder(lease.direct_path), take)
+            else:
+                self._coordinator.retry.call(
+                    lambda: self._fetch_once(arriving, span, take), self._stop
+                )
+        return arriving.end(span)
+
+    def _copy(self, arriving: Arriving, span: Span, folder: Path, take: Take) -> None:
         path = arriving.item.path
         file = SourceFile(path, folder / path, Version.of((folder / path).stat()))
-        rest_bytes = file.size_bytes - arriving.size_bytes
+        is_last = span.end == arriving.item.size_bytes
+        end = file.size_bytes if is_last else min(span.end, file.size_bytes)
         with file.reading() as fd:
-            for chunk in file.chunks(
-                fd, arriving.size_bytes, rest_bytes, new_buffer(), self._coordinator.stop
-            ):
-                arriving.add(chunk)
+            for chunk in file.chunks(fd, span.at, end - span.at, new_buffer(), self._stop):
+                take(chunk)
 
-    def _fetch_once(self, arriving: Arriving) -> None:
-        item, buffer = arriving.item, new_buffer(256 << 10)
-        if arriving.size_bytes == item.size_bytes:
+    def _fetch_once(self, arriving: Arriving, span: Span, take: Take) -> None:
+        if span.is_whole:
             return
+        item = arriving.item
         url, headers = self._reading.request_for(item.path)
-        headers |= {"Accept-Encoding": "identity", "Range": f"bytes={arriving.size_bytes}-"}
+        # Without an end where the object's is expected: what is too long is to be noticed.
+        end = "" if span.end == item.size_bytes else span.end - 1
+        headers |= {"Accept-Encoding": "identity", "Range": f"bytes={span.at}-{end}"}
         try:
-            with get_bytes(self._coordinator.client.objects, url, headers) as response:
-                if response.status != _PARTIAL:
-                    arriving.restart()
-                for chunk in response.chunks(buffer):
-                    self._coordinator.stop.check()
-                    arriving.add(chunk)
-                    if arriving.size_bytes > item.size_bytes:
-                        return
+            with get_bytes(self._coordinator.client.objects, url, headers) as body:
+                self._take_from(body, arriving, span, take)
         except RemoteProblem as refused:
             if not url_has_ended(refused) or url == arriving.replacement_url:
                 raise
             arriving.replacement_url = self._reading.replace(url, item.path)
             raise Transient(refused) from refused
+
+    def _take_from(self, body: Body, arriving: Arriving, span: Span, take: Take) -> None:
+        is_whole_object = body.status != _PARTIAL  # though a range was asked for
+        before_bytes = span.at if is_whole_object else 0
+        for chunk in body.chunks(new_buffer(BUFFER_BYTES)):
+            self._stop.check()
+            wanted = chunk[before_bytes:]
+            before_bytes = max(0, before_bytes - len(chunk))
+            if is_whole_object and span.end != arriving.item.size_bytes:
+                wanted = wanted[: span.end - span.at]
+            take(wanted)
+            if arriving.has_excess or (is_whole_object and span.is_whole):
+                return
 
     def _corrupt(self, item: ManifestObject, found: str) -> CorruptObject:
         return CorruptObject(
@@ -99,60 +146,3 @@ class Receiver:
             expected=f"{item.size_bytes} bytes with SHA-256 {item.sha256}",
             found=found,
         )
-
-
-class Arriving:
-    """A file that grows by what was received, with the hash of it."""
-
-    def __init__(self, fd: int, item: ManifestObject, progress: Progress) -> None:
-        self.item = item
-        self.size_bytes = 0
-        self.replacement_url: str | None = None  # in the place of one that the store refused
-        self._fd = fd
-        self._progress = progress
-        self._digest = hashlib.sha256()
-
-    def take_what_is_there(self) -> None:
-        """Count what an earlier try left, as far as it can belong to the object."""
-        there_bytes = os.fstat(self._fd).st_size
-        if there_bytes > self.item.size_bytes:
-            self.restart()
-            return
-        for chunk in _read(self._fd, there_bytes):
-            self._digest.update(chunk)
-            self.size_bytes += len(chunk)
-        self._progress.add(self.size_bytes)
-
-    def add(self, chunk: bytes | memoryview) -> None:
-        """Take received bytes. Those beyond the object's size are counted, but not written."""
-        fitting = memoryview(chunk)[: max(0, self.item.size_bytes - self.size_bytes)]
-        write_all(self._fd, fitting, self.size_bytes)
-        self._digest.update(chunk)
-        self.size_bytes += len(chunk)
-        self._progress.add(len(fitting))
-
-    def restart(self) -> None:
-        """Throw away what has arrived."""
-        os.ftruncate(self._fd, 0)
-        self._progress.add(-min(self.size_bytes, self.item.size_bytes))
-        self.size_bytes = 0
-        self._digest = hashlib.sha256()
-
-    @property
-    def is_right(self) -> bool:
-        """Whether this is the object that the manifest names."""
-        return (
-            self.size_bytes == self.item.size_bytes and self._digest.hexdigest() == self.item.sha256
-        )
-
-    @property
-    def found(self) -> str:
-        return f"{self.size_bytes} bytes with SHA-256 {self._digest.hexdigest()}"
-
-
-def _read(fd: int, size_bytes: int) -> Iterator[memoryview]:
-    buffer = new_buffer()
-    done = 0
-    while done < size_bytes and (read := os.preadv(fd, [buffer], done)):
-        yield buffer[:read]
-        done += read
