@@ -56,10 +56,14 @@ def candidates(world: World, told: dict[str, Any]) -> set[int]:
 
 
 def _happens(world: World, hour: int, made: list[Copy]) -> None:
-    """Something of a month: commits of two stages, with holds, readers, receipts and sweeps between
-    them."""
+    """Something of a month: commits of two stages, with holds, readers, receipts, also such that
+    prove nothing, and sweeps between them."""
     if hour % 8 == 0:
         made.append(world.commit(hour + 1, receipt="fail" if hour % 48 == 16 else "pass"))
+    if hour % 12 == 7:
+        world.receipt(
+            made[hour % 2 - 2], "inconclusive", "format" if hour % 24 == 19 else "checksum"
+        )
     if hour % 48 == 7:
         made.append(world.commit(hour + 1, stage="sft", depends_on=made[-1:]))
     if hour % 60 == 11:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,18 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import locks, marks, projects, stage_events, stage_history
-from lastgood.catalog.copies import Copy
+from lastgood.catalog import (
+    copies,
+    history,
+    locks,
+    marks,
+    projects,
+    stage_events,
+    stage_history,
+)
+from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.holds import NewHold
+from lastgood.catalog.projects import StoreRow
 from lastgood.flows.keeping import hold, retire
 from lastgood.flows.policy_change import policy_diff
 from lastgood.flows.retention import mark
@@ -43,7 +53,13 @@ def compared(world: World, current: str, candidate: str, **options: Any) -> dict
 @pytest.fixture
 def eventful(world: World) -> tuple[World, datetime, datetime]:
     """Eight days with commits, failures, holds, readers, chains, sweeps and a stage's end."""
-    world.promote({"roles": ROLES, "quarantine": {"grace": "1h", "share_guard": "100%"}})
+    world.promote(
+        {
+            "roles": ROLES,
+            "quarantine": {"grace": "1h", "share_guard": "100%"},
+            "retire": {"grace": "1d", "approve": False},
+        }
+    )
     began, made = first_hour(world), list[Copy]()
     for hour in range(8 * 24):
         end = began + (hour + 1) * HOUR
@@ -76,19 +92,9 @@ def test_the_pass_reads_what_marks_read_and_decides_as_they_do(
     rows: list[dict[str, Any]] = []
     told = compared(world, "short@v2", other, since=began, until=last, row=rows.append)
     sampled = random.Random(3).sample(range(told["instants"]), 24)
-    with world.catalog.transaction() as tx:
-        found = list(stage_events.of_project(tx, PROJECT, last))
+    list(_states(world, [began + number * HOUR for number in (*sorted(sampled), 8 * 24)]))
     for number in [*sampled, told["instants"] - 1]:
         at = datetime.fromisoformat(told["curves"]["at"][number])
-        for stage in found:
-            state = StageState()
-            for event in stage.events:
-                if event.at <= at:
-                    state.apply(event)
-            with world.catalog.transaction() as tx:
-                read = stage_history.of_stage(tx, PROJECT, stage.stage_id, at)
-            assert tuple(state.history) == (read.history if read else ())
-            assert read is None or state.facts() == read.facts
         for side, name in (("current", "short@v2"), ("candidate", other)):
             marked = replay(world, at, name)
             with world.catalog.transaction() as tx:
@@ -104,6 +110,23 @@ def test_the_pass_reads_what_marks_read_and_decides_as_they_do(
     assert told["checkpoints"] == rows
 
 
+def _states(world: World, instants: Sequence[datetime]) -> Iterator[tuple[int, StageState]]:
+    """Each stage as the pass sees it at each of these instants, and marks see the same."""
+    with world.catalog.transaction() as tx:
+        found = list(stage_events.of_project(tx, PROJECT, instants[-1]))
+    for at in instants:
+        for stage in found:
+            state = StageState()
+            for event in stage.events:
+                if event.at <= at:
+                    state.apply(event)
+            with world.catalog.transaction() as tx:
+                read = stage_history.of_stage(tx, PROJECT, stage.stage_id, at)
+            assert tuple(state.history) == (read.history if read else ())
+            assert read is None or state.facts() == read.facts
+            yield stage.stage_id, state
+
+
 def test_the_pass_sees_damage_below_a_checkpoint_as_marks_do(world: World) -> None:
     base = world.commit(1)
     middle = world.commit(2, depends_on=[base])
@@ -113,23 +136,77 @@ def test_the_pass_sees_damage_below_a_checkpoint_as_marks_do(world: World) -> No
         world.advance(HOUR)
         world.receipt(copy, verdict)  # type: ignore[arg-type]
         instants.append(world.now())
-    until = world.now()
-    with world.catalog.transaction() as tx:
-        found = list(stage_events.of_project(tx, PROJECT, until))
-    whole = []
-    for at in instants:
-        for stage in found:
-            state = StageState()
-            for event in stage.events:
-                if event.at <= at:
-                    state.apply(event)
-            with world.catalog.transaction() as tx:
-                read = stage_history.of_stage(tx, PROJECT, stage.stage_id, at)
-            assert read is not None
-            assert tuple(state.history) == read.history
-            if stage.stage_id == last.stage_id:
-                whole.append(state.history[0].whole)
+    states = _states(world, instants)
+    whole = [state.history[0].whole for stage_id, state in states if stage_id == last.stage_id]
     assert whole == [True, False, False, False, True]
+
+
+def _another_copy(world: World, of: Copy) -> Copy:
+    """A second copy, as a rebuild may find one in another store."""
+    with world.catalog.transaction() as tx:
+        projects.put_store(tx, StoreRow("other", "file", {}, "rack-2", "cold"))
+        locks.project_shared(tx, PROJECT)
+        locks.stages(tx, [of.stage_id])
+        event = history.record(tx, of.stage_id, "found", actor="test", facts={})
+        copy_id = copies.create(
+            tx,
+            checkpoint_id=of.checkpoint_id,
+            store="other",
+            prefix=of.prefix,
+            control_bytes=7,
+            objects=(),
+            actor="test",
+            recorded_at=event.recorded_at,
+        )
+        return copies.get(tx, PROJECT, copy_id)
+
+
+def test_the_pass_chooses_among_the_copies_of_a_checkpoint_as_marks_do(world: World) -> None:
+    first = world.commit(1)
+    world.commit(2)
+    instants = [world.now()]
+    second = _another_copy(world, first)
+
+    def move(copy: Copy, state: State) -> None:
+        with world.catalog.transaction() as tx:
+            locks.project_shared(tx, PROJECT)
+            locks.stages(tx, [copy.stage_id])
+            locks.copies(tx, [copy.copy_id])
+            now = copies.get(tx, PROJECT, copy.copy_id)
+            copies.transition(tx, now, state, actor="test", reason="", mark_id=None, facts={})
+
+    steps: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: world.receipt(second, "pass", "restore"),
+        lambda: world.receipt(first, "inconclusive"),
+        lambda: world.receipt(first, "fail"),
+        lambda: world.receipt(first, "inconclusive"),
+        lambda: move(second, State.QUARANTINED),
+        lambda: move(first, State.QUARANTINED),
+        lambda: move(first, State.DELETING),
+        lambda: move(second, State.PRESENT),
+    ]
+    for step in steps:
+        step()
+        instants.append(world.now())
+    found = [
+        (one.sound, one.present, state.bytes_of[one.position])
+        for _, state in _states(world, instants)
+        for one in state.history[:1]
+    ]
+    one, two = first.stored_bytes, second.stored_bytes
+    assert found == [
+        (True, True, one),
+        (True, True, one + two),
+        (True, True, one + two),
+        (True, True, one + two),
+        (True, True, one + two),  # the failed copy takes no part while the other is sound
+        (True, True, one + two),
+        (False, True, one + two),  # present before quarantined, though it failed
+        (True, False, one + two),
+        (True, False, two),
+        (True, True, two),
+    ]
 
 
 def test_it_says_what_could_not_be_gone_back_to(world: World) -> None:

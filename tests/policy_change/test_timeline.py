@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,15 +60,18 @@ def histories(draw: st.DrawFn) -> list[Event]:
     events: list[Event] = []
     at, generation, copies, standing = NOON - 5 * STEP, 1, list[Position](), set[Any]()
     events.append(Writing(at, 1, None, True))
-    kinds = ["commit"] * 6 + ["receipt"] * 3 + ["hold", "reader", "move", "generation", "copy"]
-    kinds += draw(st.sampled_from([[], ["need", "press", "end"]]))
+    late = draw(st.sampled_from([False, False, True]))  # a later sequence may be committed first
+    kinds = ["commit"] * 6 + ["receipt"] * 3 + ["hold", "reader", "move", "copy"]
+    kinds += ["generation"] * 2
+    kinds += draw(st.sampled_from([[], ["press", "end"], ["need", "press", "end"]]))
     for number in range(1, draw(st.integers(2, 45))):
         at += draw(st.sampled_from([timedelta(), timedelta(minutes=17), STEP, 5 * STEP]))
-        at += timedelta(microseconds=1)
+        at += draw(st.sampled_from([timedelta(), timedelta(microseconds=1)]))
         kind = draw(st.sampled_from(kinds)) if copies else "commit"
         pick = draw(st.integers(0, max(0, len(copies) - 1)))
         if kind in ("commit", "copy"):
-            position = (generation, number) if kind == "commit" else copies[pick]
+            sequence = 2 * number + 2 - 3 * (late and draw(st.booleans()))
+            position = (generation, sequence) if kind == "commit" else copies[pick]
             base = checkpoint(
                 position[1],
                 generation=position[0],
@@ -86,6 +90,8 @@ def histories(draw: st.DrawFn) -> list[Event]:
                     needs if chained else (),
                 )
             )
+            if draw(st.sampled_from([True, True, False])):  # else everything stays
+                events.append(Received(at, len(copies), Level.CHECKSUM, ReceiptVerdict.PASS))
             copies.append(position)
         elif kind == "receipt":
             level, verdict = draw(st.sampled_from(Level)), draw(st.sampled_from(ReceiptVerdict))
@@ -159,6 +165,56 @@ def test_nothing_is_decided_while_nothing_can_change() -> None:
     found = compare(events, policy, policy, INSTANTS)
     assert found.decided == 2  # at the start, and when `a` ends: `newest` keeps it for ever
     assert found.current.spans == {(1, 1): [(0, INSTANTS.count)]}
+
+
+def _committed(*offsets: tuple[int, int]) -> list[Event]:
+    """Commits of (sequence, hours after noon), each with a passing receipt."""
+    events: list[Event] = []
+    for sequence, hours in offsets:
+        one = checkpoint(sequence, at=NOON + hours * STEP)
+        events.append(Committed(one.committed_at, sequence, 600, one))
+        events.append(Received(one.committed_at, sequence, Level.CHECKSUM, ReceiptVerdict.PASS))
+    return events
+
+
+NEEDED = checkpoint(1).manifest
+
+
+@pytest.mark.parametrize(
+    ("roles", "events", "changes_at"),
+    [
+        pytest.param(
+            {"a": ROLES[2], "anchor": ROLES[4]},
+            [
+                Pressed(NOON - STEP, NOON - STEP),
+                *_committed((1, 2), (2, 4), (3, 6)),
+                Pressed(NOON + 7 * STEP, None),
+            ],
+            7,
+            id="the project stands open again",
+        ),
+        pytest.param(
+            {"a": ROLES[2], "b": ROLES[0]},
+            _committed((2, 0), (3, 2), (1, 4)),
+            11,
+            id="the first of the stage was committed last",
+        ),
+        pytest.param(
+            {"a": ROLES[0]},
+            [*_committed((1, 0), (2, 1)), Needed(NOON + 5 * STEP, NEEDED, "another", True)],
+            5,
+            id="another stage comes to need it",
+        ),
+    ],
+)
+def test_what_no_rule_knows_of_is_decided_whole(
+    roles: dict[str, Any], events: list[Event], changes_at: int
+) -> None:
+    policy = Policy.parse({"name": "p", "roles": roles}, where="test")
+    found = compare(events, policy, policy, INSTANTS)
+    for number in range(INSTANTS.count):
+        assert _at(found.current.spans, number) == _whole(events, policy, number), number
+    assert _at(found.current.spans, changes_at - 1) != _at(found.current.spans, changes_at)
 
 
 def test_an_instant_sees_what_happened_at_it_and_ages_only_after_it() -> None:
