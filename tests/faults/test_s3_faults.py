@@ -60,7 +60,7 @@ def store(
     """A store behind the proxy, that holds `demo/old`; its client tries three times."""
     soon = "botocore.retries.standard.ExponentialBackoff.delay_amount"
     monkeypatch.setattr(soon, lambda *_: 0.01)
-    monkeypatch.setattr("lastgood.stores.s3_objects.BULK_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("lastgood.stores.s3_deletes.BULK_PAUSES", (0.0, 0.0))
     impatient = Config(read_timeout=0.5, retries={"mode": "standard", "max_attempts": 3})
     client = prepared(
         boto3.client(

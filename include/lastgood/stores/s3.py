@@ -45,12 +45,13 @@ from lastgood.stores.s3_client import (
     metrics_from,
     translated,
 )
+from lastgood.stores.s3_deletes import bulk_form
 from lastgood.stores.s3_digests import header_of, told_by
 from lastgood.stores.s3_encryption import NOT_ASKED, Encryption
 from lastgood.stores.s3_lifecycle import BucketLifecycle
 from lastgood.stores.s3_locks import S3Locks
 from lastgood.stores.s3_numbers import s3_numbers
-from lastgood.stores.s3_objects import S3Objects, bulk_form
+from lastgood.stores.s3_objects import S3Objects
 from lastgood.stores.s3_reader import S3Reader
 from lastgood.stores.s3_uploads import S3Uploads
 

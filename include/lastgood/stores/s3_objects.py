@@ -3,51 +3,28 @@ again."""
 
 from __future__ import annotations
 
-import random
-import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import groupby, pairwise, takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
 from lastgood.rules.shards import WHOLE, Shard
-from lastgood.rules.store_profile import Ability, Answer, FoundProfile
 from lastgood.stores import s3_pages
-from lastgood.stores.base import (
-    AccessRefused,
-    Key,
-    KeyOutcome,
-    Outcome,
-    Prefix,
-    StoredObject,
-    StoreError,
-)
-from lastgood.stores.s3_client import (
-    MISSING,
-    UNSUPPORTED,
-    BulkForm,
-    code_of,
-    described,
-    in_form,
-    request_of,
-    translated,
-)
-from lastgood.stores.s3_errors import PASSING
+from lastgood.stores.base import Key, KeyOutcome, Prefix, StoredObject, StoreError
+from lastgood.stores.s3_client import MISSING, UNSUPPORTED, BulkForm, code_of, translated
+from lastgood.stores.s3_deletes import S3Deletes
 from lastgood.stores.s3_page import Entry, PageUnreadable
 from lastgood.stores.s3_pages import ListingStuck
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-T = TypeVar("T")
-BATCH_KEYS = 1000  # of one DeleteObjects
 TAG = {"Key": "lastgood-state", "Value": "quarantined"}
 TAGGERS = 16
-BULK_PAUSES = (0.5, 2.0, 8.0)  # at most, before keys of a bulk delete are asked for again; seconds
 ROUNDS = 10  # of looking for delete markers: several may lie on one object
 
 
@@ -70,7 +47,9 @@ class S3Objects:
         self._bucket = bucket
         self._prefix = prefix
         self._versioned = versioned
-        self._form = form
+        self._deletes = S3Deletes(
+            client, store, bucket, prefix, versioned=versioned, form=form, by_key=self._by_key
+        )
 
     def first(self, key: Key) -> StoredObject | None:
         """The oldest version of a key since its latest delete marker: what counts where a later
@@ -104,32 +83,8 @@ class S3Objects:
                     yield self._stored(entry)
 
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
-        """Delete by version, 1,000 at a time. S3 does not tell GONE from ABSENT: it says GONE."""
-        for batch in _batches(objects):
-            told = self._delete_together(batch)
-            yield from (told[one.key, one.version_id] for one in batch)
-
-    def _delete_together(
-        self, batch: Sequence[StoredObject]
-    ) -> dict[tuple[Key, str | None], KeyOutcome]:
-        """Versions first, then the markers that hide them: what is refused must not show again."""
-        named = [(one.key, one.version_id) for one in batch if not one.is_delete_marker]
-        told = dict(zip(named, self._delete_batch(named), strict=True))
-        refused = {key for (key, _), one in told.items() if one.outcome is Outcome.REFUSED}
-        markers = [(one.key, one.version_id) for one in batch if one.is_delete_marker]
-        for key, version in markers:
-            reason = "it hides a version that the store refused to delete"
-            told[key, version] = KeyOutcome(key, version, Outcome.REFUSED, reason)
-        markers = [marker for marker in markers if marker[0] not in refused]
-        told.update(zip(markers, self._delete_batch(markers), strict=True))
-        bare = self._markers_over([one for one in batch if one.hidden])
-        left = zip(bare, self._delete_batch(bare), strict=True)
-        stuck = {key: one.reason for (key, _), one in left if one.outcome is Outcome.REFUSED}
-        for key, version in named:
-            if key in stuck:
-                reason = f"its delete marker: {stuck[key]}"
-                told[key, version] = KeyOutcome(key, version, Outcome.REFUSED, reason)
-        return told
+        """See `S3Deletes.delete`."""
+        return self._deletes.delete(objects)
 
     def hide(self, prefix: Prefix) -> None:
         """Put a delete marker on every current object; without versions, a tag that tells
@@ -138,8 +93,7 @@ class S3Objects:
         if not self._versioned:
             self._each(keys, self._tag)
             return
-        for batch in _batches(keys):
-            self._require_gone(self._request([(key, None) for key in batch]), "quarantine")
+        self._deletes.require_all([(key, None) for key in keys], "quarantine")
 
     def show(self, prefix: Prefix) -> None:
         """Undo `hide`."""
@@ -154,8 +108,7 @@ class S3Objects:
             ]
             if not markers:
                 return
-            for batch in _batches(markers):
-                self._require_gone(self._request(batch), "unquarantine")
+            self._deletes.require_all(markers, "unquarantine")
         raise StoreError(store=self._store, key=prefix, reason="delete markers come back")
 
     def _plain(self, prefix: Prefix, shard: Shard) -> Iterator[StoredObject]:
@@ -225,88 +178,6 @@ class S3Objects:
             except (ListingStuck, PageUnreadable) as error:
                 raise StoreError(store=self._store, key=prefix, reason=f"list: {error}") from error
 
-    def _delete_batch(self, named: Sequence[tuple[Key, str | None]]) -> list[KeyOutcome]:
-        unnamed = {one for one in named if self._versioned and one[1] is None}
-        together = self._form is not None
-        plain = [one for one in named if one not in unnamed and together and _survives_xml(one[0])]
-        outcomes = dict(self._request(plain)) if plain else {}
-        for one in named:
-            if one in unnamed:
-                reason = "this bucket keeps versions: name the one to delete"
-                outcomes[one] = KeyOutcome(*one, Outcome.REFUSED, reason)
-            elif one not in outcomes:
-                outcomes[one] = self._delete_one(*one)
-        return [outcomes[one] for one in named]
-
-    def _request(
-        self, named: Sequence[tuple[Key, str | None]]
-    ) -> Iterable[tuple[tuple[Key, str | None], KeyOutcome]]:
-        """DeleteObjects. Its 200 may hold errors, of which some pass; a key it does not mention was
-        not deleted."""
-        left = list(named)
-        for pause in (*BULK_PAUSES, None):
-            told = list(self._request_once(left))
-            left = [one for one, _, code in told if code in PASSING and pause is not None]
-            yield from ((one, outcome) for one, outcome, _ in told if one not in set(left))
-            if not left:
-                return
-            time.sleep((pause or 0) * random.random())
-
-    def _request_once(
-        self, named: Sequence[tuple[Key, str | None]]
-    ) -> Iterator[tuple[tuple[Key, str | None], KeyOutcome, str | None]]:
-        """Each key's outcome, and the code of its error."""
-        wanted: list[Any] = [
-            {"Key": self._prefix + key, **({"VersionId": version} if version else {})}
-            for key, version in named
-        ]
-        with translated(self._store, named[0][0], "delete"), in_form(self._form):
-            answer: Any = self._client.delete_objects(
-                Bucket=self._bucket, Delete={"Objects": wanted, "Quiet": False}
-            )
-        gone = {(one["Key"], one.get("VersionId")) for one in answer.get("Deleted", ())}
-        gone |= {(key, None) for key, _ in gone}
-        errors = {(one["Key"], one.get("VersionId")): one for one in answer.get("Errors", ())}
-        for key, version in named:
-            full = self._prefix + key
-            error = errors.get((full, version)) or errors.get((full, None))
-            outcome = _outcome(key, version, (full, version) in gone, error, request_of(answer))
-            yield (key, version), outcome, (error or {}).get("Code")
-
-    def _delete_one(self, key: Key, version: str | None) -> KeyOutcome:
-        named: dict[str, Any] = {"VersionId": version} if version else {}
-        with translated(self._store, key, "delete"):
-            try:
-                self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key, **named)
-            except ClientError as error:
-                if code_of(error) in MISSING:
-                    return KeyOutcome(key, version, Outcome.ABSENT)
-                return KeyOutcome(key, version, Outcome.REFUSED, described(error))
-        return KeyOutcome(key, version, Outcome.GONE)
-
-    def _markers_over(self, hidden: Sequence[StoredObject]) -> list[tuple[Key, str | None]]:
-        """The delete markers of these keys, wherever the keys' versions are gone: they hide
-        nothing."""
-        keys = {one.key for one in hidden}
-        if not keys:
-            return []
-        shared = _shared_folder(keys)
-        return [
-            (self._key(entry), entry.version_id)
-            for entries in self._by_key(shared)
-            if self._key(entries[0]) in keys and all(entry.is_delete_marker for entry in entries)
-            for entry in entries
-        ]
-
-    def _require_gone(
-        self, outcomes: Iterable[tuple[tuple[Key, str | None], KeyOutcome]], action: str
-    ) -> None:
-        for _, outcome in outcomes:
-            if outcome.outcome is Outcome.REFUSED:
-                raise AccessRefused(
-                    store=self._store, key=outcome.key, action=action, reason=outcome.reason
-                )
-
     def _each(self, keys: Sequence[Key], change: Any) -> None:
         with ThreadPoolExecutor(TAGGERS) as pool:
             for _ in pool.map(change, keys):
@@ -351,49 +222,9 @@ class S3Objects:
         )
 
 
-def _outcome(
-    key: Key, version: str | None, gone: bool, error: dict[str, str] | None, request: str
-) -> KeyOutcome:
-    if error is not None and error.get("Code") in MISSING:
-        return KeyOutcome(key, version, Outcome.ABSENT)
-    if error is not None:
-        reason = f"{error.get('Code')}: {error.get('Message')} (request {request})"
-        return KeyOutcome(key, version, Outcome.REFUSED, reason)
-    if not gone:
-        reason = f"the store did not answer for it (request {request})"
-        return KeyOutcome(key, version, Outcome.REFUSED, reason)
-    return KeyOutcome(key, version, Outcome.GONE)
-
-
-def bulk_form(found: FoundProfile) -> BulkForm | None:
-    """How many keys may be deleted at once, as a probe found it; None: not at all."""
-    md5, crc32 = found.finding(Ability.BULK_DELETE_MD5), found.finding(Ability.BULK_DELETE_CRC32)
-    if md5.answer is Answer.YES:
-        return BulkForm.MD5
-    if crc32.answer is Answer.YES:
-        return BulkForm.CRC32
-    return None if md5.answer is crc32.answer is Answer.NO else BulkForm.BOTH
-
-
 def _require_order(before: str, keys: Sequence[str]) -> None:
     if keys == sorted(keys) and (not keys or keys[0] >= before):
         return
     for earlier, later in pairwise([before, *keys]):
         if later < earlier:
             raise ListingStuck(f"{later!r} came after {earlier!r}")
-
-
-def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), BATCH_KEYS):
-        yield items[start : start + BATCH_KEYS]
-
-
-def _survives_xml(key: str) -> bool:
-    """Whether a key comes through an XML body unchanged; control characters do not."""
-    return all(character >= " " and character not in "\x7f\ufffe\uffff" for character in key)
-
-
-def _shared_folder(keys: Iterable[str]) -> Prefix:
-    low, high = min(keys), max(keys)
-    length = next((n for n, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))
-    return Prefix(low[:length])
