@@ -10,7 +10,7 @@ export LASTGOOD_STORE := $(STORE)
 STACK := $(PY) -m lastgood.stack
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch run up stop status test test-fast test-slow soak lint format bench lock clean
+.PHONY: help venv torch run up stop status test test-fast test-slow soak lint format bench screenshots lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test-slow: venv ## Run the others: Airflow, the demo, the browser, long faults
 
 soak: venv ## Let the state machine and all interleavings run long, from other seeds each time
 	LASTGOOD_SOAK=1 $(BIN)/pytest -o timeout=0 tests/retention/test_state_machine.py tests/concurrency
+
+screenshots: venv ## Make the pictures of docs/images anew, by Chromium
+	$(BIN)/pytest tests/browser/screenshots.py
 
 lint: venv ## Check style, types and import directions
 	$(BIN)/ruff check .

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -22,28 +19,10 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.ui import WebDriverWait
 
 from lastgood.coordinator.operators.auth import TOKEN_VARIABLE
-from lastgood.coordinator.serve import standalone
 from lastgood.flows.reconciliation import reconcile
 from tests.retention.world import World
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def url(world: World, catalog_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The coordinator's address with the operator's name and token in it."""
-    monkeypatch.setenv(TOKEN_VARIABLE, hashlib.sha256(b"secret").hexdigest())
-    config = uvicorn.Config(standalone(catalog_dsn), host="127.0.0.1", port=0, log_level="error")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        thread.join(0.02)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://ann:secret@127.0.0.1:{port}/lastgood/pages/"
-    server.should_exit = True
-    thread.join()
 
 
 def test_an_operator_clicks_to_a_checkpoint_and_holds_it(

@@ -46,9 +46,10 @@ def _routes() -> list[tuple[str, str]]:
         "store": "local",
         "before": "1",
         "after": "2",
+        "path": "nowhere",
     }
     return [
-        (method, route.path.format(**values))
+        (method, route.path.replace(":path}", "}").format(**values))
         for route in app.routes
         if isinstance(route, APIRoute) and route.path not in OPEN
         for method in sorted(route.methods or ())

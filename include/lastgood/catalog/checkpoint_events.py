@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+from uuid import UUID
 
 from lastgood.catalog.db import Transaction
 
@@ -83,4 +84,40 @@ def of_stage(
     values = {"stage_id": stage_id, "checkpoints": list(checkpoint_ids), "newest": newest}
     for row in tx.execute(_EVENTS, values):
         found[row["checkpoint_id"]].append(CheckpointEvent(**row))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The deletion of one copy, from its intent on: `proved_at` (UTC) and the `certificate` (its
+    SHA-256) are there once the store was asked and the bytes are gone."""
+
+    checkpoint_id: int
+    store: str
+    tombstone_id: UUID
+    mark_id: int | None
+    intended_at: datetime
+    proved_at: datetime | None
+    certificate: str | None
+
+
+def deletions(
+    tx: Transaction, stage_id: int, checkpoint_ids: Sequence[int]
+) -> Mapping[int, Sequence[Deletion]]:
+    """The tombstones of copies of each of these checkpoints of a stage, by store; one query."""
+    rows = tx.execute(
+        """
+        SELECT t.checkpoint_id, t.store, t.tombstone_id, t.mark_id, t.recorded_at AS intended_at,
+               p.recorded_at AS proved_at, c.certificate
+          FROM tombstones AS t
+          LEFT JOIN tombstone_proofs AS p USING (tombstone_id)
+          LEFT JOIN certificates AS c USING (tombstone_id)
+         WHERE t.stage_id = %s AND t.checkpoint_id = ANY(%s)
+         ORDER BY t.checkpoint_id, t.store, t.number
+        """,
+        (stage_id, list(checkpoint_ids)),
+    )
+    found: defaultdict[int, list[Deletion]] = defaultdict(list)
+    for row in rows:
+        found[row["checkpoint_id"]].append(Deletion(**row))
     return found

@@ -71,44 +71,54 @@ def current(
     store: str | None = None,
     finding_id: UUID | None = None,
     closed: bool = False,
+    limit: int | None = None,
+    skip: int = 0,
 ) -> list[Finding]:
     """Findings as they stand, the oldest deadline first: of some projects, of a store, or one
-    alone. Closed ones only with `closed`."""
+    alone; all of them, or at most `limit` after the `skip` first. Closed ones only with
+    `closed`."""
     rows = tx.execute(
         """
-        SELECT f.finding_id, f.project, f.store, f.cause, f.key_range,
-               coalesce(a.facts ->> 'owner', f.owner) AS owner,
-               coalesce((a.facts ->> 'deadline')::timestamptz, f.deadline) AS deadline,
-               s.kind AS state, l.bytes AS size_bytes, l.objects, o.recorded_at AS opened_at,
+        WITH standing AS (
+          SELECT f.finding_id, f.project, f.store, f.cause, f.key_range, s.kind AS state,
+                 coalesce(a.facts ->> 'owner', f.owner) AS owner,
+                 coalesce((a.facts ->> 'deadline')::timestamptz, f.deadline) AS deadline,
+                 coalesce(s.facts ->> 'reason', '') AS note
+            FROM findings AS f
+            CROSS JOIN LATERAL (SELECT e.kind, e.facts FROM finding_events AS e
+              WHERE e.finding_id = f.finding_id AND e.kind IN ('opened', 'explained', 'closed')
+              ORDER BY e.number DESC LIMIT 1) AS s
+            LEFT JOIN LATERAL (SELECT e.facts FROM finding_events AS e
+              WHERE e.finding_id = f.finding_id AND e.facts ? 'deadline'
+              ORDER BY e.number DESC LIMIT 1) AS a ON true
+           WHERE (%(projects)s::text[] IS NULL OR f.project = ANY(%(projects)s))
+             AND (%(store)s::text IS NULL OR f.store = %(store)s)
+             AND (%(finding_id)s::uuid IS NULL OR f.finding_id = %(finding_id)s)
+             AND (%(closed)s OR s.kind <> 'closed')
+           ORDER BY deadline, f.project, f.store, f.cause, f.key_range
+           LIMIT %(limit)s OFFSET %(skip)s
+        )
+        SELECT f.*, l.bytes AS size_bytes, l.objects, o.recorded_at AS opened_at,
                l.recorded_at AS seen_at, l.number AS events,
-               coalesce(s.facts ->> 'reason', '') AS note,
                coalesce(n.facts -> 'samples', '[]') AS samples
-          FROM findings AS f
+          FROM standing AS f
           CROSS JOIN LATERAL (SELECT e.* FROM finding_events AS e
             WHERE e.finding_id = f.finding_id ORDER BY e.number DESC LIMIT 1) AS l
-          CROSS JOIN LATERAL (SELECT e.* FROM finding_events AS e
-            WHERE e.finding_id = f.finding_id AND e.kind IN ('opened', 'explained', 'closed')
-            ORDER BY e.number DESC LIMIT 1) AS s
-          CROSS JOIN LATERAL (SELECT e.* FROM finding_events AS e
+          CROSS JOIN LATERAL (SELECT e.recorded_at FROM finding_events AS e
             WHERE e.finding_id = f.finding_id AND e.kind = 'opened'
             ORDER BY e.number DESC LIMIT 1) AS o
-          LEFT JOIN LATERAL (SELECT e.* FROM finding_events AS e
-            WHERE e.finding_id = f.finding_id AND e.facts ? 'deadline'
-            ORDER BY e.number DESC LIMIT 1) AS a ON true
-          LEFT JOIN LATERAL (SELECT e.* FROM finding_events AS e
+          LEFT JOIN LATERAL (SELECT e.facts FROM finding_events AS e
             WHERE e.finding_id = f.finding_id AND e.facts ? 'samples'
             ORDER BY e.number DESC LIMIT 1) AS n ON true
-         WHERE (%(projects)s::text[] IS NULL OR f.project = ANY(%(projects)s))
-           AND (%(store)s::text IS NULL OR f.store = %(store)s)
-           AND (%(finding_id)s::uuid IS NULL OR f.finding_id = %(finding_id)s)
-           AND (%(closed)s OR s.kind <> 'closed')
-         ORDER BY deadline, f.project, f.store, f.cause, f.key_range
+         ORDER BY f.deadline, f.project, f.store, f.cause, f.key_range
         """,
         {
             "projects": None if projects is None else list(projects),
             "store": store,
             "finding_id": finding_id,
             "closed": closed,
+            "limit": limit,
+            "skip": skip,
         },
     )
     return [Finding(**{**row, "state": _STATES[row["state"]]}) for row in rows]

@@ -240,17 +240,24 @@ def of_attempt(tx: Transaction, project: str, attempt_id: UUID) -> list[Entry]:
 
 
 def shown(
-    tx: Transaction, project: str | None = None, *, ended: bool = False, limit: int = 200
+    tx: Transaction,
+    project: str | None = None,
+    *,
+    ended: bool = False,
+    limit: int = 200,
+    skip: int = 0,
 ) -> list[Entry]:
-    """For people: what is left, the oldest first; with `ended` also what is gone or continued."""
+    """For people: what is left, the oldest first, after the `skip` first; with `ended` also what is
+    gone or continued."""
     rows = tx.execute(
         _SELECT
         + """
          WHERE (%(project)s::text IS NULL OR u.project = %(project)s)
            AND (%(ended)s OR u.state NOT IN ('gone', 'continued'))
-         ORDER BY u.state IN ('gone', 'continued'), u.first_seen_at, u.entry_id LIMIT %(limit)s
+         ORDER BY u.state IN ('gone', 'continued'), u.first_seen_at, u.entry_id
+         LIMIT %(limit)s OFFSET %(skip)s
         """,
-        {"project": project, "ended": ended, "limit": limit},
+        {"project": project, "ended": ended, "limit": limit, "skip": skip},
     )
     return [Entry(**row) for row in rows]
 

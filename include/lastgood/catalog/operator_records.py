@@ -114,9 +114,10 @@ def receipts(
 
 
 def uploads(
-    tx: Transaction, project: str | None = None, *, limit: int = PAGE_ROWS
+    tx: Transaction, project: str | None = None, *, limit: int = PAGE_ROWS, skip: int = 0
 ) -> list[UploadView]:
-    """Attempts that are neither committed nor closed: incomplete ones first, the oldest first."""
+    """Attempts that are neither committed nor closed, after the `skip` first: incomplete ones
+    first, the oldest first."""
     rows = tx.execute(
         """
         SELECT a.attempt_id AS attempt, s.project || '/' || s.workload || '/' || s.stage || '/'
@@ -135,9 +136,9 @@ def uploads(
           JOIN generations AS g ON g.stage_id = a.stage_id AND g.generation = a.generation
          WHERE a.state NOT IN ('committed', 'closed')
            AND (%(project)s::text IS NULL OR a.project = %(project)s)
-         ORDER BY incomplete DESC, a.recorded_at, a.attempt_id LIMIT %(limit)s
+         ORDER BY incomplete DESC, a.recorded_at, a.attempt_id LIMIT %(limit)s OFFSET %(skip)s
         """,
-        {"project": project, "limit": limit},
+        {"project": project, "limit": limit, "skip": skip},
     )
     return [UploadView(**row) for row in rows]
 
@@ -260,9 +261,9 @@ class Deleted:
 
 
 def tombstones(
-    tx: Transaction, project: str | None = None, *, limit: int = PAGE_ROWS
+    tx: Transaction, project: str | None = None, *, limit: int = PAGE_ROWS, skip: int = 0
 ) -> list[Deleted]:
-    """Tombstones, the newest first."""
+    """Tombstones, the newest first, after the `skip` newest."""
     rows = tx.execute(
         """
         SELECT t.tombstone_id AS tombstone,
@@ -275,9 +276,9 @@ def tombstones(
           LEFT JOIN checkpoints AS k ON k.checkpoint_id = t.checkpoint_id
           LEFT JOIN tombstone_proofs AS p USING (tombstone_id)
          WHERE %(project)s::text IS NULL OR t.project = %(project)s
-         ORDER BY t.recorded_at DESC, t.tombstone_id LIMIT %(limit)s
+         ORDER BY t.recorded_at DESC, t.tombstone_id LIMIT %(limit)s OFFSET %(skip)s
         """,
-        {"project": project, "limit": limit},
+        {"project": project, "limit": limit, "skip": skip},
     )
     return [Deleted(**row) for row in rows]
 

@@ -153,19 +153,21 @@ def checkpoints(
     workload: str | None = None,
     stage: str | None = None,
     state: str | None = None,
+    deleted: bool = False,
     limit: int = PAGE_ROWS,
     skip: int = 0,
 ) -> list[CheckpointView]:
     """Checkpoints, the newest of each stage first. `state` is a copy's, and keeps those that have a
-    copy in it; without it, those whose every copy is deleted are left out. `skip` leaves that many
-    of the first ones out."""
+    copy in it; without it, those whose every copy is deleted are left out, unless `deleted`. `skip`
+    leaves that many of the first ones out."""
     rows = tx.execute(
         _CHECKPOINTS
         + """
          WHERE (%(project)s::text IS NULL OR s.project = %(project)s)
            AND (%(workload)s::text IS NULL OR s.workload = %(workload)s)
            AND (%(stage)s::text IS NULL OR s.stage = %(stage)s)
-           AND CASE WHEN %(state)s::text IS NULL THEN NOT c.states <@ '{deleted}'
+           AND CASE WHEN %(state)s::text IS NULL
+                    THEN %(deleted)s OR NOT c.states <@ '{deleted}'
                     ELSE %(state)s = ANY(c.states) END
          ORDER BY s.project COLLATE "C", s.workload COLLATE "C", s.stage COLLATE "C",
                   k.generation DESC, k.sequence DESC
@@ -176,6 +178,7 @@ def checkpoints(
             "workload": workload,
             "stage": stage,
             "state": state,
+            "deleted": deleted,
             "limit": limit,
             "skip": skip,
         },

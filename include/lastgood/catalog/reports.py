@@ -101,17 +101,22 @@ def before(tx: Transaction, report: Report) -> int | None:
 
 
 def summaries(
-    tx: Transaction, *, project: str | None = None, store: str | None = None, limit: int = 100
+    tx: Transaction,
+    *,
+    project: str | None = None,
+    store: str | None = None,
+    limit: int = 100,
+    skip: int = 0,
 ) -> Sequence[ReportSummary]:
-    """The newest reports first, of one project or store where given."""
+    """The newest reports first, of one project or store where given, after the `skip` newest."""
     rows = tx.execute(
         _SUMMARY
         + """
          WHERE (%(project)s::text IS NULL OR project = %(project)s)
            AND (%(store)s::text IS NULL OR store = %(store)s)
-         ORDER BY recorded_at DESC, report_id DESC LIMIT %(limit)s
+         ORDER BY recorded_at DESC, report_id DESC LIMIT %(limit)s OFFSET %(skip)s
         """,
-        {"project": project, "store": store, "limit": limit},
+        {"project": project, "store": store, "limit": limit, "skip": skip},
     )
     return [ReportSummary(**row) for row in rows]
 

@@ -13,7 +13,6 @@ from lastgood.catalog import (
     capacity,
     clock,
     drills,
-    findings,
     history,
     measurements,
     operator_records,
@@ -79,7 +78,8 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
             projects.get(tx, project)
         now = history.now(tx)
         used = operator_records.project_stores(tx, project)
-        found = [_store(tx, one, now) for one in used]
+        open_findings = measurements.open_findings(tx)
+        found = [_store(tx, one, open_findings) for one in used]
         stages = operator_views.stages(tx, project)
         recovered = recovery.measured(tx, project)
         alerts = [
@@ -104,12 +104,13 @@ def _guard_alerts(catalog: Catalog, stores: Stores, project: str | None) -> Iter
         yield str(refusal)
 
 
-def _store(tx: Transaction, one: ProjectStore, now: datetime) -> StoreOverview:
-    open_findings = [
-        finding
-        for finding in findings.current(tx, projects=[one.project, SHARED], store=one.store)
-        if finding.state == "open"
-    ]
+def _store(
+    tx: Transaction, one: ProjectStore, open_findings: Mapping[tuple[str, str, bool], int]
+) -> StoreOverview:
+    overdue, due = (
+        sum(open_findings.get((owner, one.store, late), 0) for owner in (one.project, SHARED))
+        for late in (True, False)
+    )
     newest = reports.summaries(tx, project=one.project, store=one.store, limit=1)
     return StoreOverview(
         project=one.project,
@@ -119,8 +120,8 @@ def _store(tx: Transaction, one: ProjectStore, now: datetime) -> StoreOverview:
         counts=reports.counts(tx, one.project, one.store),
         capacity=_capacity(tx, one),
         report=newest[0] if newest else None,
-        findings=len(open_findings),
-        overdue=sum(finding.is_overdue(now) for finding in open_findings),
+        findings=overdue + due,
+        overdue=overdue,
     )
 
 
@@ -236,7 +237,8 @@ def _recovery_alerts(tx: Transaction, one: Recovery, stages: Sequence[StageView]
 
 def _drill_alerts(tx: Transaction, project: str | None) -> Iterator[str]:
     for one in drills.last_failed(tx, project):
-        yield f"{one.project}: drill {one.drill_id} of {one.recorded_at:%F %T} UTC failed"
+        ended = "was cut off" if one.passed is None else "failed"
+        yield f"{one.project}: drill {one.drill_id} of {one.recorded_at:%F %T} UTC {ended}"
 
 
 def _disk_alerts(tx: Transaction) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 from fastapi.responses import JSONResponse
-from pydantic import Field
+from pydantic import StringConstraints
 
 from lastgood.coordinator.operators.auth import Operator, changing, reading
 from lastgood.errors import InvalidInput, NotFound
@@ -17,7 +17,7 @@ Reader = Annotated[Operator, Depends(reading)]
 Changer = Annotated[Operator, Depends(changing)]
 ProjectFilter = Annotated[str | None, Query(max_length=63)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-Because = Annotated[str, Field(min_length=1, max_length=1000)]
+Because = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 
 
 def answer(document: Any, status_code: int = 200) -> JSONResponse:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
 from lastgood.catalog import findings, history, inventories
 from lastgood.coordinator.operators.context import (
@@ -41,7 +41,7 @@ class AssignBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    owner: Annotated[str, Field(min_length=1, max_length=200)]
+    owner: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
     deadline: AwareDatetime
 
 

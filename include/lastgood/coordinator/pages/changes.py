@@ -14,7 +14,7 @@ from lastgood.catalog import findings, history
 from lastgood.coordinator.operators.context import Changer
 from lastgood.coordinator.operators.findings import close_now
 from lastgood.coordinator.operators.holds import new_hold
-from lastgood.coordinator.pages.rendering import PageRoute, back
+from lastgood.coordinator.pages.rendering import PageRoute, Text, back
 from lastgood.coordinator.services import services_of
 from lastgood.errors import InvalidInput
 from lastgood.flows import quarantine
@@ -25,7 +25,6 @@ from lastgood.rules.names import CheckpointId
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-Text = Annotated[str, Form(min_length=1, max_length=1000)]
 Kind = Literal["incident", "legal", "research", "milestone"]
 
 

@@ -9,14 +9,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from lastgood.catalog import projects, promotions
 from lastgood.coordinator.operators.context import Changer, Reader
-from lastgood.coordinator.pages.rendering import PageRoute, back, page
+from lastgood.coordinator.pages.rendering import PageRoute, Text, back, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import CatalogSetup
 from lastgood.flows.policy_change import promotion
 from lastgood.reports.policy_difference import shown
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-Text = Annotated[str, Form(min_length=1, max_length=1000)]
 
 
 @router.get("/policies")

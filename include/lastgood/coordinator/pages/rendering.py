@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Request, Response
+import psycopg
+from fastapi import Form, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
+from pydantic import StringConstraints
 from starlette._utils import get_route_path
 
 from lastgood.coordinator.operators.auth import Operator, TokenGuard
@@ -25,6 +28,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",
 }
+_UNSTORABLE = "it holds a value that the catalog cannot keep, such as a NUL character"
+T = TypeVar("T")
 DONE = {
     "held": "The hold stands.",
     "released": "The hold was released.",
@@ -36,6 +41,41 @@ DONE = {
     "closed": "The finding is closed: its bytes are gone.",
     "assigned": "The finding has its new owner and deadline.",
 }
+
+
+Text = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000), Form()
+]
+"""What somebody typed into a form, and may not leave blank."""
+Skip = Annotated[int, Query(ge=0, le=1_000_000_000)]
+PAGE_ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[T]):
+    """Some rows of a table, after the `skip` first; `more` says that others follow."""
+
+    rows: Sequence[T]
+    skip: int
+    more: bool
+
+    @classmethod
+    def found(cls, rows: Sequence[T], skip: int) -> Rows[T]:
+        """Of at most PAGE_ROWS + 1 rows that were asked for after `skip`."""
+        return cls(rows[:PAGE_ROWS], skip, len(rows) > PAGE_ROWS)
+
+    @classmethod
+    def of_all(cls, rows: Sequence[T], skip: int) -> Rows[T]:
+        """Of all rows that there are."""
+        return cls.found(rows[skip : skip + PAGE_ROWS + 1], skip)
+
+    @property
+    def before(self) -> int:
+        return max(0, self.skip - PAGE_ROWS)
+
+    @property
+    def after(self) -> int:
+        return self.skip + PAGE_ROWS
 
 
 def page(request: Request, operator: Operator, template: str, **values: Any) -> HTMLResponse:
@@ -83,6 +123,8 @@ class PageRoute(APIRoute):
                 return _error_page(
                     request, InvalidInput(where=json_path(first["loc"]), reason=str(first["msg"]))
                 )
+            except psycopg.DataError:
+                return _error_page(request, InvalidInput(where="the request", reason=_UNSTORABLE))
             except LastgoodError as error:
                 return _error_page(request, error)
 

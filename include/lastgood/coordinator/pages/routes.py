@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from lastgood.catalog import (
@@ -22,7 +21,7 @@ from lastgood.coordinator.auth import anybody
 from lastgood.coordinator.operators.context import CheckpointPath, ProjectFilter, Reader
 from lastgood.coordinator.operators.quarantine import in_quarantine
 from lastgood.coordinator.pages import changes, policies, proof, timeline
-from lastgood.coordinator.pages.rendering import PageRoute, page
+from lastgood.coordinator.pages.rendering import PAGE_ROWS, PageRoute, Rows, Skip, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
 from lastgood.flows import room
@@ -34,8 +33,6 @@ from lastgood.reports.diff import compare
 from lastgood.reports.html import style
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-_PAGE = 100
-Name = Annotated[str | None, Query(max_length=63)]
 
 
 @router.get("", dependencies=[Depends(anybody)])
@@ -59,11 +56,17 @@ def overview_page(request: Request, operator: Reader) -> HTMLResponse:
 
 
 @router.get("/reports")
-def reports_page(request: Request, operator: Reader, project: ProjectFilter = None) -> HTMLResponse:
+def reports_page(
+    request: Request, operator: Reader, project: ProjectFilter = None, skip: Skip = 0
+) -> HTMLResponse:
     """Every report, the newest first."""
     with services_of(request).catalog.transaction() as tx:
-        found = reports.summaries(tx, project=project, limit=_PAGE)
-    return page(request, operator, "reports.html", reports=found, project=project)
+        if project:
+            projects.get(tx, project)
+        found = reports.summaries(tx, project=project or None, limit=PAGE_ROWS + 1, skip=skip)
+    return page(
+        request, operator, "reports.html", reports=Rows.found(found, skip), project=project or None
+    )
 
 
 @router.get("/reports/{before}/diff/{after}")
@@ -84,13 +87,20 @@ def report_page(request: Request, operator: Reader, report: int) -> HTMLResponse
 
 
 @router.get("/checkpoints")
-def stages_page(request: Request, operator: Reader) -> HTMLResponse:
+def stages_page(request: Request, operator: Reader, skip: Skip = 0) -> HTMLResponse:
     """Every stage, to choose one."""
     with services_of(request).catalog.transaction() as tx:
         now = history.now(tx)
         found = operator_views.stages(tx)
         ending = [one for name in projects.names(tx) for one in retirements.of_project(tx, name)]
-    return page(request, operator, "stages.html", stages=found, retirements=ending, now=now)
+    return page(
+        request,
+        operator,
+        "stages.html",
+        stages=Rows.of_all(found, skip),
+        retirements=ending,
+        now=now,
+    )
 
 
 @router.get("/why/{project}/{workload}/{stage}/{position}")
@@ -118,31 +128,51 @@ def why_page(request: Request, operator: Reader, name: CheckpointPath) -> HTMLRe
 
 
 @router.get("/holds")
-def holds_page(request: Request, operator: Reader) -> HTMLResponse:
+def holds_page(request: Request, operator: Reader, skip: Skip = 0) -> HTMLResponse:
     """Standing holds."""
     with services_of(request).catalog.transaction() as tx:
         names = projects.names(tx)
         found = [one for name in names for one in holds.standing(tx, name)]
-    return page(request, operator, "holds.html", holds=found, projects=names)
+    return page(request, operator, "holds.html", holds=Rows.of_all(found, skip))
 
 
 @router.get("/quarantine")
-def quarantine_page(request: Request, operator: Reader) -> HTMLResponse:
+def quarantine_page(request: Request, operator: Reader, skip: Skip = 0) -> HTMLResponse:
     """What lies in quarantine and can be taken back, and what was deleted."""
     services = services_of(request)
     found = in_quarantine(services, None)
     with services.catalog.transaction() as tx:
         now = history.now(tx)
-        deleted = operator_records.tombstones(tx, limit=_PAGE)
-    return page(request, operator, "quarantine.html", found=found, deleted=deleted, now=now)
+        deleted = operator_records.tombstones(tx, limit=PAGE_ROWS + 1, skip=skip)
+    return page(
+        request,
+        operator,
+        "quarantine.html",
+        total=len(found),
+        found=Rows.of_all(found, skip),
+        deleted=Rows.found(deleted, skip),
+        now=now,
+    )
 
 
 @router.get("/uploads")
-def uploads_page(request: Request, operator: Reader, ended: bool = False) -> HTMLResponse:
+def uploads_page(
+    request: Request, operator: Reader, ended: bool = False, skip: Skip = 0
+) -> HTMLResponse:
     """Attempts that are not committed, and the inventory of incomplete uploads."""
     with services_of(request).catalog.transaction() as tx:
-        found = upload_overview(tx, ended=ended, limit=_PAGE)
-    return page(request, operator, "uploads.html", found=found, now=found.at, ended=ended)
+        found = upload_overview(tx, ended=ended, limit=PAGE_ROWS + 1, skip=skip)
+    return page(
+        request,
+        operator,
+        "uploads.html",
+        found=found,
+        attempts=Rows.found(found.attempts, skip),
+        uploads=Rows.found(found.uploads, skip),
+        thresholds=Rows.of_all(found.thresholds, skip),
+        now=found.at,
+        ended=ended,
+    )
 
 
 @router.get("/capacity")
@@ -152,7 +182,7 @@ def capacity_page(
     """Where every project stands in its stores, with the proofs of reach, and the changes."""
     catalog = services_of(request).catalog
     found = room.now(catalog, project)
-    changes = room.changes(catalog, project, limit=_PAGE)
+    changes = room.changes(catalog, project, limit=PAGE_ROWS)
     return page(request, operator, "capacity.html", rooms=found, changes=changes)
 
 
@@ -169,16 +199,32 @@ def finding_page(request: Request, operator: Reader, finding: UUID) -> HTMLRespo
 
 
 @router.get("/findings")
-def findings_page(request: Request, operator: Reader, closed: bool = False) -> HTMLResponse:
+def findings_page(
+    request: Request, operator: Reader, closed: bool = False, skip: Skip = 0
+) -> HTMLResponse:
     """What is unexplained, by deadline."""
     with services_of(request).catalog.transaction() as tx:
         now = history.now(tx)
-        found = findings.current(tx, closed=closed)
+        found = findings.current(tx, closed=closed, limit=PAGE_ROWS + 1, skip=skip)
+        is_looked_at = bool(reports.summaries(tx, limit=1))
     documents = [finding_json(one, now) for one in found]
-    return page(request, operator, "findings.html", findings=documents, closed=closed)
+    return page(
+        request,
+        operator,
+        "findings.html",
+        findings=Rows.found(documents, skip),
+        closed=closed,
+        is_looked_at=is_looked_at,
+    )
 
 
 router.include_router(changes.router)
 router.include_router(policies.router)
 router.include_router(proof.router)
 router.include_router(timeline.router)
+
+
+@router.get("/{path:path}")
+def no_such_page(path: str, _: Reader) -> HTMLResponse:
+    """Every other address is a page, too: one that leads back."""
+    raise NotFound(what="page", name=path)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
@@ -14,7 +13,7 @@ from lastgood.catalog import history, operator_views
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.operator_views import StageView
 from lastgood.coordinator.operators.context import Reader
-from lastgood.coordinator.pages.rendering import PageRoute, page
+from lastgood.coordinator.pages.rendering import PAGE_ROWS, PageRoute, Rows, Skip, page
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound
 from lastgood.flows.retention import stage_timeline
@@ -22,7 +21,6 @@ from lastgood.flows.retention.stage_timeline import Entry
 from lastgood.reports import charts
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +39,25 @@ def checkpoints_page(
     project: str,
     workload: str,
     stage: str,
-    skip: Annotated[int, Query(ge=0)] = 0,
+    skip: Skip = 0,
 ) -> HTMLResponse:
     """The checkpoints of a stage, the newest first."""
     services = services_of(request)
     with services.catalog.transaction() as tx:
         now = history.now(tx)
         known = _stage(tx, project, workload, stage)
-    found = stage_timeline.newest(services.catalog, known, limit=_PAGE, skip=skip)
+    found = stage_timeline.newest(services.catalog, known, limit=PAGE_ROWS + 1, skip=skip)
+    entries = Rows.found(found, skip)
     return page(
         request,
         operator,
         "checkpoints.html",
         stage=known,
-        entries=found,
-        lanes=_lanes(found),
+        entries=entries.rows,
+        shown=entries,
+        lanes=_lanes(entries.rows),
         now=now,
         skip=skip,
-        page_rows=_PAGE,
     )
 
 

@@ -48,16 +48,22 @@ class UploadOverview:
 
 
 def upload_overview(
-    tx: Transaction, project: str | None = None, *, ended: bool = False, limit: int = 200
+    tx: Transaction,
+    project: str | None = None,
+    *,
+    ended: bool = False,
+    limit: int = 200,
+    skip: int = 0,
 ) -> UploadOverview:
-    """How it stands for a project, or for all of them; with `ended` also uploads that are gone.
+    """How it stands for a project, or for all of them, after the `skip` first of each kind; with
+    `ended` also uploads that are gone.
     Raises NotFound for an unknown project."""
     names = projects.names(tx) if project is None else [projects.get(tx, project).name]
     stores = {store for name in names for store in projects.stores_of(tx, name)}
     return UploadOverview(
         at=history.now(tx),
-        attempts=operator_records.uploads(tx, project, limit=limit),
-        uploads=incomplete_uploads.shown(tx, project, ended=ended, limit=limit),
+        attempts=operator_records.uploads(tx, project, limit=limit, skip=skip),
+        uploads=incomplete_uploads.shown(tx, project, ended=ended, limit=limit, skip=skip),
         foreign={
             store: number
             for store, number in incomplete_uploads.foreign(tx).items()

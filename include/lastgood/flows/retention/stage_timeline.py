@@ -1,5 +1,6 @@
 """The checkpoints of a stage, the newest first: what keeps each or lets it leave, the holds on it,
-and what happened to it. A fixed number of queries, however many checkpoints there are."""
+and what happened to it, up to the proof that it is gone. A fixed number of queries, however many
+checkpoints there are."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastgood.catalog import checkpoint_events, holds, operator_views
-from lastgood.catalog.checkpoint_events import CheckpointEvent
+from lastgood.catalog.checkpoint_events import CheckpointEvent, Deletion
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.holds import Hold
 from lastgood.catalog.operator_views import CheckpointView, StageView
@@ -26,6 +27,7 @@ class Entry:
     standing: Standing
     holds: Sequence[Hold]
     events: Sequence[CheckpointEvent]
+    deletions: Sequence[Deletion] = ()
 
     @property
     def unseen(self) -> int:
@@ -33,9 +35,11 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """The state of its best copy: present before quarantined before deleting."""
+        """The state of its best copy: present before quarantined before deleting; `deleted` when
+        there is none any more."""
         states = [copy["state"] for copy in self.checkpoint.copies]
-        return next((one for one in ("present", "quarantined") if one in states), "deleting")
+        best = ("present", "quarantined", "deleting")
+        return next((one for one in best if one in states), "deleted")
 
     @property
     def is_corrupt(self) -> bool:
@@ -44,7 +48,7 @@ class Entry:
 
 
 def newest(catalog: Catalog, stage: StageView, *, limit: int, skip: int = 0) -> list[Entry]:
-    """At most `limit` checkpoints of which a copy is left, after the `skip` newest ones. Raises
+    """At most `limit` checkpoints, deleted ones too, after the `skip` newest ones. Raises
     CatalogSetup for a project without a policy."""
     standings = roles.of_stage(catalog, stage.project, stage.stage_id)
     with catalog.transaction() as tx:
@@ -53,17 +57,20 @@ def newest(catalog: Catalog, stage: StageView, *, limit: int, skip: int = 0) -> 
             project=stage.project,
             workload=stage.workload,
             stage=stage.stage,
+            deleted=True,
             limit=limit,
             skip=skip,
         )
-        events = checkpoint_events.of_stage(
-            tx, stage.stage_id, [one.checkpoint_id for one in found], newest=NEWEST_EVENTS
-        )
+        named_here = [one.checkpoint_id for one in found]
+        events = checkpoint_events.of_stage(tx, stage.stage_id, named_here, newest=NEWEST_EVENTS)
+        deletions = checkpoint_events.deletions(tx, stage.stage_id, named_here)
         standing_holds = {str(one.hold_id): one for one in holds.standing(tx, stage.project)}
     entries = []
     for one in found:
         standing = standings.get((one.generation, one.sequence), Standing())
         named = [reason.name for reason in standing.kept if reason.kind.value == "hold"]
         on_it = [standing_holds[name] for name in named if name in standing_holds]
-        entries.append(Entry(one, standing, on_it, events.get(one.checkpoint_id, ())))
+        happened = events.get(one.checkpoint_id, ())
+        gone = deletions.get(one.checkpoint_id, ())
+        entries.append(Entry(one, standing, on_it, happened, gone))
     return entries
