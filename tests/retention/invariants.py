@@ -184,7 +184,8 @@ _QUERY = f"WITH {_DECIDED}\n" + "\nUNION ALL\n".join(
 
 
 def require(world: World, *, replay: bool = False) -> None:
-    """Assert every rule. `replay`: the newest live mark, decided again, is the same."""
+    """Assert every rule, and that every chain is whole. `replay`: the newest live mark, decided
+    again, is the same."""
     assert violations(world) == []
     with world.catalog.transaction() as tx:
         rows = tx.execute("SELECT stage_id FROM stages ORDER BY stage_id").fetchall()
