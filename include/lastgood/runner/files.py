@@ -60,13 +60,29 @@ class SourceFile:
     def reading(self) -> Iterator[int]:
         """A descriptor of the file. Raises FileChanged if it is not, or at the end of the block is
         no longer, the file that was measured."""
-        fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self.open()
         try:
-            self._check(fd)
             yield fd
-            self._check(fd)
+            self.check(fd)
         finally:
             os.close(fd)
+
+    def open(self) -> int:
+        """A descriptor of the file, to be closed by the caller. Raises FileChanged if it is not the
+        file that was measured."""
+        fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.check(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def check(self, fd: int) -> None:
+        """Raise FileChanged if the descriptor's file is no longer as it was measured."""
+        difference = self.version.difference(Version.of(os.fstat(fd)))
+        if difference is not None:
+            raise self._changed(difference)
 
     def chunks(
         self, fd: int, start: int, size_bytes: int, buffer: memoryview, stop: Stop
@@ -81,11 +97,6 @@ class SourceFile:
                 raise self._changed(f"it ends at byte {start + done}")
             yield buffer[:read]
             done += read
-
-    def _check(self, fd: int) -> None:
-        difference = self.version.difference(Version.of(os.fstat(fd)))
-        if difference is not None:
-            raise self._changed(difference)
 
     def _changed(self, what: str) -> FileChanged:
         return FileChanged(path=self.path, file=self.file, what=what)

@@ -33,9 +33,14 @@ class Span:
         return self.at - self.start
 
 
+def is_large(size_bytes: int, total_bytes: int, workers: int) -> bool:
+    """Whether an object among `total_bytes` is work for more than one worker."""
+    return workers > 1 and size_bytes * 2 * workers > total_bytes
+
+
 def most_bytes(size_bytes: int, total_bytes: int, workers: int) -> int:
     """The longest span of an object of `size_bytes` among `total_bytes` to fetch."""
-    if size_bytes * 2 * workers <= total_bytes:
+    if not is_large(size_bytes, total_bytes, workers):
         return max(1, size_bytes)
     share = -(-size_bytes // (_FOR_EACH_WORKER * workers))
     return min(max(share, SMALLEST_BYTES), LARGEST_BYTES)

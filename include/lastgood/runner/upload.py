@@ -1,8 +1,5 @@
-"""One rank's uploading: each file is read once, hashed while it is sent, and resumed by part.
-
-Files go in parallel; the parts of one file go one after another, because a SHA-256 is computed in
-order and a part is never held in memory.
-"""
+"""One rank's uploading: files, and the parts of large files, go in parallel, are hashed on their
+way, and are resumed by part."""
 
 from __future__ import annotations
 
@@ -87,9 +84,7 @@ def upload_files(
         sender = FileSender(
             coordinator, ticket, _part_sender(coordinator, ticket, files), held, progress
         )
-        return in_parallel(
-            lambda file: sender.send(file, ranks[file.path]), files, workers=workers, stop=stop
-        )
+        return sender.send(files, ranks, workers)
 
 
 @contextmanager
