@@ -52,7 +52,8 @@ def compared(world: World, current: str, candidate: str, **options: Any) -> dict
 
 @pytest.fixture
 def eventful(world: World) -> tuple[World, datetime, datetime]:
-    """Eight days with commits, failures, holds, readers, chains, sweeps and a stage's end."""
+    """Eight days with commits, failures, holds, readers, chains, sweeps and a stage's end, which
+    waits from hour 144 to 150 for its writer."""
     world.promote(
         {
             "roles": ROLES,
@@ -92,7 +93,7 @@ def test_the_pass_reads_what_marks_read_and_decides_as_they_do(
     rows: list[dict[str, Any]] = []
     told = compared(world, "short@v2", other, since=began, until=last, row=rows.append)
     sampled = random.Random(3).sample(range(told["instants"]), 24)
-    list(_states(world, [began + number * HOUR for number in (*sorted(sampled), 8 * 24)]))
+    list(_states(world, [began + number * HOUR for number in (*sampled, 146, 8 * 24)]))
     for number in [*sampled, told["instants"] - 1]:
         at = datetime.fromisoformat(told["curves"]["at"][number])
         for side, name in (("current", "short@v2"), ("candidate", other)):
@@ -232,6 +233,14 @@ def test_it_says_what_could_not_be_gone_back_to(world: World) -> None:
     assert [one["checkpoint"] for one in sweep["listed"]] == [str(c.checkpoint) for c in made[1:4]]
     assert sweep["bytes"] == sum(copy.stored_bytes for copy in made[1:4])
     assert sweep["copies"] == sweep["kept_by_current"] == 3
+
+    world.promote({"roles": {"ends": {"keep": "newest", "count": 2}}})
+    world.mark()
+    world.sweep()
+    told = compared(world, "short@v3", "short@v2")  # what it would be to go back
+    stage = told["stages"][0]
+    assert stage["candidate"]["largest_gap_seconds"] == pytest.approx(86_400, abs=60)
+    assert (stage["lost"], told["first_sweep"]["taken_back"]) == (0, 3)
 
 
 def test_a_checkpoint_is_told_with_when_each_policy_gave_it_up(world: World) -> None:

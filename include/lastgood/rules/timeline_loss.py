@@ -19,7 +19,7 @@ from lastgood.rules.timeline_events import StageState
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a stage can go back: over the kept checkpoints that are present and sound.
+    """How far a stage can go back: over the kept checkpoints that are sound.
 
     `largest_gap` is the longest time between two of them that follow each other; `old_enough` are
     those older than an error may stay unnoticed.
@@ -60,8 +60,8 @@ _NONE = timedelta()
 
 
 def restorable(history: Sequence[Candidate], kept: set[Position]) -> list[Candidate]:
-    """Of the kept, those that a restore could get."""
-    return [one for one in history if one.position in kept and one.present and one.sound]
+    """Of the kept, those that a restore could get: what is kept in quarantine comes back."""
+    return [one for one in history if one.position in kept and one.qualifies]
 
 
 @dataclass(frozen=True, slots=True)
