@@ -162,6 +162,26 @@ def test_under_pressure_most_bytes_per_risk_go_first_and_no_more_than_wanted(
     assert (told["quarantined"], told["left"]) == (2, 0)
 
 
+def test_a_proof_counts_a_whole_chain_that_goes_in_one_run(world: World) -> None:
+    world.promote(
+        {
+            "roles": {"hot": {"keep": "newest", "count": 1}},
+            "capacity": {"soft": "1KB", "hard": "100KB", "reserve": "0B"},
+        }
+    )
+    chain: list[Copy] = []
+    for sequence in (1, 2, 3):
+        chain.append(world.commit(sequence, {"m": b"x" * 300}, depends_on=chain[-1:]))
+    world.commit(4, {"m": b"x" * 300})
+    world.mark()
+    assert world.sweep()["quarantined"] == 3
+    with world.catalog.transaction() as tx:
+        found = reach_proofs.newest(tx, PROJECT, "local")
+    assert found is not None
+    assert found.proof.returning_bytes == sum(copy.stored_bytes for copy in chain)
+    assert (found.proof.blocked, found.proof.helps) == ({}, ())
+
+
 def test_a_batch_bounds_one_run_and_is_larger_under_pressure(
     world: World, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,6 +537,17 @@ class TestSharedStore:
         kinds = ["receipts-wanted", "room-wanted"]
         assert waiting(world) == [(name, kind) for name in ("other", PROJECT) for kind in kinds]
         assert changes(world) == [("soft", "1 bytes were admitted")]
+
+    def test_what_others_gave_back_before_is_promised_by_nobody(
+        self, world: World, policy: Policy
+    ) -> None:
+        """Their last proof stands for an hour; what came back since is no more among the claimed."""
+        now = world.now()
+        later = now + timedelta(minutes=30)
+        proof = Proof(now, 900, 750, 850, 0, 50, 150, ((now, 100), (later, 10)), {}, {}, ())
+        with world.catalog.transaction() as tx:
+            reach_proofs.record(tx, "other", "local", None, proof)
+            assert reach_proofs.returning_to_others(tx, PROJECT, "local") == [(10, later)]
 
     def test_both_states_are_their_own(self, world: World, policy: Policy) -> None:
         with world.catalog.transaction() as tx:

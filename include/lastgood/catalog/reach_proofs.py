@@ -9,6 +9,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
 from lastgood.errors import NotFound
 from lastgood.rules.reach import Proof
@@ -75,8 +76,8 @@ def get(tx: Transaction, project: str, proof_id: int) -> ProofRow:
 def returning_to_others(
     tx: Transaction, project: str, store: str
 ) -> Sequence[tuple[int, datetime]]:
-    """What the other projects' newest proofs of the last hour say will come back in the store:
-    bytes, and when."""
+    """What the other projects' newest proofs of the last hour say is still to come back in the
+    store: bytes, and when. What was to come before now has, and is counted no more, or will not."""
     rows = tx.execute(
         """
         SELECT DISTINCT ON (project) proof_id, project, store, mark_id, document, recorded_at
@@ -86,7 +87,8 @@ def returning_to_others(
         """,
         (store, project),
     ).fetchall()
-    return [(size, at) for row in rows for at, size in _read(row).proof.returning]
+    now = history.now(tx)
+    return [(size, at) for row in rows for at, size in _read(row).proof.returning if at > now]
 
 
 def _read(row: dict[str, Any]) -> ProofRow:
@@ -151,6 +153,28 @@ def needs(tx: Transaction, project: str, checkpoint_ids: Iterable[int]) -> dict[
     found: dict[int, set[int]] = {}
     for row in rows:
         found.setdefault(row["checkpoint_id"], set()).add(row["needed"])
+    return found
+
+
+def dependents(
+    tx: Transaction, project: str, checkpoint_ids: Iterable[int]
+) -> dict[int, set[int]]:
+    """By checkpoint the copies, present or in quarantine, of what depends on it directly."""
+    rows = tx.execute(
+        """
+        SELECT n.checkpoint_id, c.copy_id
+          FROM checkpoints n
+          JOIN dependencies d ON d.project = n.project AND d.depends_on = n.manifest
+          JOIN checkpoints k ON k.project = d.project AND k.manifest = d.manifest
+          JOIN copies c ON c.checkpoint_id = k.checkpoint_id
+         WHERE n.project = %(project)s AND n.checkpoint_id = ANY(%(ids)s)
+           AND c.state IN ('present', 'quarantined')
+        """,
+        {"project": project, "ids": sorted(set(checkpoint_ids))},
+    )
+    found: dict[int, set[int]] = {}
+    for row in rows:
+        found.setdefault(row["checkpoint_id"], set()).add(row["copy_id"])
     return found
 
 

@@ -39,6 +39,7 @@ JUDGED_COPIES = 10_000
 """A proof judges no more copies than one run of a sweep under pressure takes."""
 APPROVAL = "approval"
 _NOT_JUDGED = "not judged yet"
+_NEEDED = {"no_dependent"}
 _REFERRED = {"no_hold", "no_reader", "no_active_generation", "no_dependent", "no_lock"}
 
 
@@ -93,6 +94,15 @@ def _proof(
 
 
 @dataclass(frozen=True, slots=True)
+class _Needed:
+    """A copy that nothing but what depends on it keeps, and when it would come back."""
+
+    copy: Copy
+    back: Returning
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
 class _Judging:
     """The verdicts over one store's copies, as of one instant."""
 
@@ -107,7 +117,8 @@ class _Judging:
         may = {copy.copy_id for copy in (*self.planned.may_delete, *self.planned.may_quarantine)}
         waits = {copy.copy_id for copy in (*self.planned.delete, *self.planned.quarantine)} - may
         lookout = Lookout(self.catalog, self.stores, self.planned.project)
-        returning: list[Returning] = []
+        returning: dict[int, Returning] = {}
+        needed: list[_Needed] = []
         blocked: list[Held] = []
         for number, copy in enumerate(self._in_question()):
             if number == JUDGED_COPIES:
@@ -118,15 +129,39 @@ class _Judging:
                 judged = judge_copy(tx, copy.project, copy.copy_id, self.planned.mark_id, evidence)
                 policy = policy_of(tx, copy.project)
             rules = policy.for_stage(copy.checkpoint.workload, copy.checkpoint.stage)
+            hidden = judged.copy.state is State.QUARANTINED
+            since = judged.copy.state_at if hidden else self.now
+            back = Returning(copy.stored_bytes, since + rules.quarantine.grace)
             if not judged.verdict.allowed:
-                blocked.append(_blocked(copy, judged.verdict, rules))
+                held = _blocked(copy, judged.verdict, rules)
+                if held.by == _NEEDED and copy.copy_id not in waits:
+                    needed.append(_Needed(copy, back, held))
+                else:
+                    blocked.append(held)
             elif copy.copy_id in waits:
                 blocked.append(_held(copy, {APPROVAL}))
             else:
-                hidden = judged.copy.state is State.QUARANTINED
-                since = judged.copy.state_at if hidden else self.now
-                returning.append(Returning(copy.stored_bytes, since + rules.quarantine.grace))
-        return returning, blocked
+                returning[copy.copy_id] = back
+        blocked += self._going_after(needed, returning)
+        return list(returning.values()), blocked
+
+    def _going_after(
+        self, needed: Sequence[_Needed], returning: dict[int, Returning]
+    ) -> Iterator[Held]:
+        """What only dependents keep goes in the run that they go in, after them: it is added to
+        `returning`. Answers what they keep longer."""
+        with self.catalog.transaction() as tx:
+            dependents = reach_proofs.dependents(
+                tx, self.planned.project, [one.copy.checkpoint_id for one in needed]
+            )
+        # Whatever depends on another was committed after it.
+        for one in sorted(needed, key=lambda one: -one.copy.checkpoint_id):
+            before = dependents.get(one.copy.checkpoint_id, set())
+            if before <= returning.keys():
+                at = max([one.back.at, *(returning[copy_id].at for copy_id in before)])
+                returning[one.copy.copy_id] = replace(one.back, at=at)
+            else:
+                yield one.held
 
     def _in_question(self) -> list[Copy]:
         """The copies in the store that leave or are to leave, those in quarantine first."""
