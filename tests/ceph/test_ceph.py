@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from botocore.exceptions import ClientError
 
-from lastgood.stack.ceph import Ceph
+from lastgood.stack.ceph import Ceph, stop
 from tests.ceph.fixtures import client_of
 
 if TYPE_CHECKING:
@@ -31,3 +34,17 @@ def test_it_accounts_objects_and_pending_parts(
     assert ceph.bucket_bytes(ceph_bucket) == 1234
     ceph_client.abort_multipart_upload(**where)
     assert ceph.bucket_bytes(ceph_bucket) == 1000
+
+
+def test_a_gateway_that_has_not_told_its_id_yet_is_stopped(tmp_path: Path) -> None:
+    gateway, cluster = tmp_path / "radosgw", tmp_path / "cluster"
+    gateway.symlink_to(shutil.which("bash") or "/bin/bash")
+    cluster.mkdir()
+    starting = subprocess.Popen(
+        [gateway, "-c", "read never", "--conf", cluster / "ceph.conf"], stdin=subprocess.PIPE
+    )
+    stop(cluster)
+    assert starting.wait(timeout=20) == -9
+    assert not cluster.exists()
+    assert starting.stdin is not None
+    starting.stdin.close()

@@ -11,6 +11,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,8 @@ from uuid import uuid4
 from lastgood.stack.ceph_settings import configuration
 from lastgood.stack.ports import LOOPBACK, free_port
 
-PROGRAMS = ("ceph", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin")
+# In the order in which they are stopped.
+PROGRAMS = ("radosgw", "radosgw-admin", "ceph", "ceph-osd", "ceph-mon", "monmaptool")
 STARTS = 3  # a free port may be taken before a daemon binds it
 READY_SECONDS = 30.0
 STOP_SECONDS = 5.0
@@ -109,7 +111,7 @@ class Ceph:
                 urllib.request.urlopen(self.endpoint, timeout=5).close()
                 return
             except (urllib.error.URLError, OSError):
-                if not _pids(Path(self.folder), "client.rgw"):
+                if all(program != "radosgw" for _, program in _programs(Path(self.folder))):
                     break
                 time.sleep(0.02)
         raise CephFailed(f"radosgw does not answer; see {self.folder}/log")
@@ -137,23 +139,31 @@ class Ceph:
 
 
 def stop(folder: Path) -> None:
-    """Stop the daemons of a cluster, the gateway first, and remove its folder."""
-    for name in ("client.rgw", "osd.0", "mon.a"):
-        for pid in _pids(folder, name):
+    """Stop the daemons of a cluster, also one that was only being started, the gateway first, and
+    remove its folder."""
+    for _ in range(STARTS):  # a daemon forks while it starts
+        for pid, _ in sorted(_programs(folder), key=lambda one: PROGRAMS.index(one[1])):
             # Nothing is kept, and the gateway alone would take seconds to end by itself.
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
             _wait_for_end(pid)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _pids(folder: Path, name: str) -> list[int]:
-    """The daemon of that name, if it runs: its id may belong to another process by now."""
-    try:
-        pid = int((folder / "run" / f"{name}.pid").read_text())
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ValueError, ProcessLookupError):
-        return []
-    return [pid] if os.fsencode(folder / "ceph.conf") in command else []
+def _programs(folder: Path) -> list[tuple[int, str]]:
+    """What runs with the cluster's configuration: id and program. A daemon tells its id in a file
+    only some time after it began, and the id may belong to another process by now."""
+    asked = os.fsencode(folder / "ceph.conf")
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        program = os.path.basename(os.fsdecode(command[0]))
+        if asked in command and program in PROGRAMS:
+            found.append((int(process.name), program))
+    return found
 
 
 def _wait_for_end(pid: int) -> None:
