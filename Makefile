@@ -8,6 +8,9 @@ PY := $(BIN)/python
 STORE ?= local
 export LASTGOOD_STORE := $(STORE)
 STACK := $(PY) -m lastgood.stack
+# Some environments forbid Python to keep what it compiled: then each of Airflow's processes, and each
+# that a test starts, compiles Airflow again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help venv torch run up stop status test test-fast test-slow soak lint format bench screenshots lock clean
