@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -17,19 +19,23 @@ from lastgood.flows import overview
 from lastgood.flows.jobs import commit, verify
 from lastgood.flows.services import Services
 from lastgood.stack.ceph import Ceph
-from lastgood.stores import parts
+from lastgood.stores import hashing, parts
+from lastgood.stores.base import Store
+from lastgood.stores.hashing import ExpectedObject, VerifiedObject
 from lastgood.stores.postgres_database import create_tables
 from tests.ceph.attesting import AttestingServer
 from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE
 from tests.coordinator.api import Api, Writer, bearer, ok, refused, sha256
 from tests.coordinator.conftest import CONFIG
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 Config = dict[str, str]
 MIB = 1 << 20
+WAIT_SECONDS = 60
 
 
 class TestPresigned:
@@ -303,6 +309,40 @@ class TestDirect:
         assert (problem["path"], problem["found"]) == (f"../{place.name}", "a symbolic link")
         assert ok(api.get(f"checkpoints/{prepared['attempt']}"))["state"] == "failed"
         assert verify.pending(catalog) == []
+
+    def test_who_is_woken_while_a_commit_reads_waits_and_reads_nothing_again(
+        self, api: Api, services: Services, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reading, goes_on = threading.Event(), threading.Event()
+        read: list[str] = []
+        really = hashing._by_reading
+
+        def by_reading(store: Store, one: ExpectedObject, *rest: Any) -> VerifiedObject:
+            read.append(one.key)
+            reading.set()
+            assert goes_on.wait(WAIT_SECONDS)
+            return really(store, one, *rest)
+
+        def one_waits() -> bool:
+            with services.catalog.transaction() as tx:
+                waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                return tx.execute(waits).fetchone() is not None
+
+        monkeypatch.setattr(hashing, "_by_reading", by_reading)
+        writer = api.writer()
+        prepared = ok(writer.prepare(1, self.FILES), 201)
+        self.write(prepared, self.FILES)
+        attempt = UUID(prepared["attempt"])
+        with ThreadPoolExecutor() as threads:
+            inline = threads.submit(
+                writer.commit, prepared["attempt"], writer.manifest(1, self.FILES)
+            )
+            assert reading.wait(WAIT_SECONDS)
+            worker = threads.submit(commit.finish, services.catalog, services.stores, attempt)
+            wait_for(one_waits, seconds=WAIT_SECONDS)
+            goes_on.set()
+            assert ok(inline.result())["state"] == worker.result()["state"] == "committed"
+        assert len(read) == len(self.FILES)
 
     def test_what_takes_long_to_read_is_left_to_the_workers(
         self, api: Api, services: Services, monkeypatch: pytest.MonkeyPatch

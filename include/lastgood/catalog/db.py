@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, LiteralString, Self
 
 import psycopg
@@ -27,6 +27,7 @@ class Catalog:
         """`dsn` is a libpq connection string of the application's role, which owns no table.
         Raises CatalogSetup if the server cannot be reached or cannot serve as a catalog."""
         _probe(dsn)
+        self._dsn = dsn
         self._pool = ConnectionPool(
             dsn,
             min_size=0,
@@ -43,6 +44,16 @@ class Catalog:
         """A READ COMMITTED transaction: commits on leaving, rolls back on any exception."""
         with self._pool.connection() as connection, connection.cursor() as cursor:
             yield cursor
+
+    @contextmanager
+    def transaction_apart(self) -> Iterator[Transaction]:
+        """A transaction on a connection of its own, for a lock that is held while others of the
+        pool are used: those who hold one never wait for one another's. Losing the connection
+        meanwhile loses the lock and nothing else; what is written here may be lost."""
+        with closing(psycopg.connect(self._dsn, row_factory=dict_row)) as connection:
+            _configure(connection)
+            with connection.cursor() as cursor:
+                yield cursor
 
     def close(self) -> None:
         """Close every connection; the server rolls back transactions under way."""

@@ -14,6 +14,7 @@ waited for a lock would answer with facts from before the wait.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from uuid import UUID
 
 import psycopg
@@ -71,6 +72,18 @@ def carrying_out(tx: Transaction, prefix: str) -> None:
     except psycopg.errors.LockNotAvailable as error:
         raise PrefixBusy(prefix=prefix, seconds=CARRYING_OUT_SECONDS) from error
     tx.execute("SELECT set_config('lock_timeout', '0', true)")
+
+
+def verifying(tx: Transaction, attempt_id: UUID, *, wait: timedelta) -> bool:
+    """For reading an attempt's objects to verify them: whether nobody else does, or ended within
+    `wait`. No decision rests on it: it spares a second reading. `tx` is of use for nothing else
+    then (`Catalog.transaction_apart`)."""
+    tx.execute("SELECT set_config('lock_timeout', %s, true)", (f"{wait.total_seconds():.0f}s",))
+    try:
+        tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_SPACE + 2, str(attempt_id)))
+    except psycopg.errors.LockNotAvailable:
+        return False
+    return True
 
 
 def capacity(tx: Transaction, project: str, store: str) -> None:

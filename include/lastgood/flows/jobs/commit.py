@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -50,6 +51,8 @@ INTEGRITY, FENCED, STALE, DEPENDENCY = "integrity", "fenced", "stale-sequence", 
 """Why a sealed attempt failed: the reason of its transition."""
 
 _NAMED_LIMIT = 1_000
+_WAIT, _WAIT_INLINE = timedelta(minutes=1), timedelta(seconds=10)
+"""For whoever else reads the same attempt. A worker then reads, too: that one may hang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,36 +108,56 @@ def _finish(
     if attempt.state is State.FAILED:
         return Outcome(attempt, error=_error_of(catalog, attempt))
     store = stores[attempt.store]
-    if attempt.state is not State.COMMITTED:
-        attempts.require(attempt, State.SEALED, action="finishing its commit")
-        with catalog.transaction() as tx:
-            content = attempts.manifest_of(tx, attempt)
-            objects = attempt_objects.of(tx, attempt)
-        assert content is not None, "an attempt is sealed with its manifest"
-        manifest = parse_canonical(content)
-        known = verify.Verification.so_far(objects)
-        try:
-            _verify(catalog, store, attempt, manifest, objects, known, read_limit_bytes)
-        except verify.LongRead:
+    if attempt.state is State.COMMITTED:
+        return _prove(catalog, stores, store, attempt)
+    attempts.require(attempt, State.SEALED, action="finishing its commit")
+    if verify.attests(store):
+        return _verified(catalog, stores, attempt, read_limit_bytes)
+    with catalog.transaction_apart() as reading:
+        wait = _WAIT if read_limit_bytes is None else _WAIT_INLINE
+        alone = locks.verifying(reading, attempt.attempt_id, wait=wait)
+        if not alone and read_limit_bytes is not None:
             return Outcome(attempt)
-        except ForeignEntry as foreign:
-            # A job put something else in the place of a folder: waiting would change nothing.
-            found = verify.unexpected(foreign.facts["what"])
-            known.problems[f"../{foreign.facts['key']}"] = found
-        faults.point("commit.after-verify")
-        if not known.problems:
-            _put_manifest(catalog, store, attempt, content, known)
-        if known.problems:
-            return _fail_integrity(catalog, attempt, known)
-        faults.point("commit.after-manifest")
-        error = _record(catalog, attempt, manifest, content, known)
-        if error is not None:
-            with catalog.transaction() as tx:
-                now = attempts.get(tx, attempt.project, attempt.attempt_id)
-            if isinstance(error, AttemptState):
-                error = _error_of(catalog, now)
-            return Outcome(now, error=error)
-        faults.point("commit.after-transaction")
+        with catalog.transaction() as tx:
+            attempt = attempts.get(tx, attempt.project, attempt.attempt_id)
+        if attempt.state is State.SEALED:
+            return _verified(catalog, stores, attempt, read_limit_bytes)
+    return _finish(catalog, stores, attempt, read_limit_bytes=read_limit_bytes)
+
+
+def _verified(
+    catalog: Catalog, stores: Stores, attempt: Attempt, read_limit_bytes: int | None
+) -> Outcome:
+    """Verify a sealed attempt from where its verified objects end, and commit it."""
+    store = stores[attempt.store]
+    with catalog.transaction() as tx:
+        content = attempts.manifest_of(tx, attempt)
+        objects = attempt_objects.of(tx, attempt)
+    assert content is not None, "an attempt is sealed with its manifest"
+    manifest = parse_canonical(content)
+    known = verify.Verification.so_far(objects)
+    try:
+        _verify(catalog, store, attempt, manifest, objects, known, read_limit_bytes)
+    except verify.LongRead:
+        return Outcome(attempt)
+    except ForeignEntry as foreign:
+        # A job put something else in the place of a folder: waiting would change nothing.
+        found = verify.unexpected(foreign.facts["what"])
+        known.problems[f"../{foreign.facts['key']}"] = found
+    faults.point("commit.after-verify")
+    if not known.problems:
+        _put_manifest(catalog, store, attempt, content, known)
+    if known.problems:
+        return _fail_integrity(catalog, attempt, known)
+    faults.point("commit.after-manifest")
+    error = _record(catalog, attempt, manifest, content, known)
+    if error is not None:
+        with catalog.transaction() as tx:
+            now = attempts.get(tx, attempt.project, attempt.attempt_id)
+        if isinstance(error, AttemptState):
+            error = _error_of(catalog, now)
+        return Outcome(now, error=error)
+    faults.point("commit.after-transaction")
     return _prove(catalog, stores, store, attempt)
 
 

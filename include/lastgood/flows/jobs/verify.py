@@ -85,6 +85,11 @@ class Verification:
         self.unrecorded.clear()
 
 
+def attests(store: Store) -> bool:
+    """Whether a store proves what it received, so that nothing need be read to verify it."""
+    return store.profile.attests_sha256 and not store.profile.direct
+
+
 def pending(catalog: Catalog) -> list[UUID]:
     """The attempts that a commit left to be finished, of every project, oldest first: sealed ones,
     and committed ones whose marker or control keys a crash may have prevented."""
@@ -151,7 +156,7 @@ def verify(
     budget = _Budget(read_limit_bytes)
     recorded = time.monotonic()
     try:
-        if store.profile.direct or not store.profile.attests_sha256:
+        if not attests(store):
             budget.require(sum(item.size_bytes for item in todo))
         for path, verdict in _verdicts(store, attempt, todo, budget):
             if verdict.ok:
