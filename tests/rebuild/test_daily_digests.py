@@ -19,7 +19,7 @@ from lastgood.flows.keeping import release
 from lastgood.flows.rebuilding.result import Result
 from lastgood.flows.validation import validate
 from lastgood.rules import layout
-from lastgood.stores.base import Key
+from lastgood.stores.base import Key, StoreError
 from tests.rebuild.conftest import Lose, Older, publish, rebuilt
 from tests.retention.world import PROJECT, World
 
@@ -145,6 +145,35 @@ def test_a_witness_of_another_chain_is_refused(world: World) -> None:
     world.store.put_new(Key(layout.digest_key(PROJECT, 1)), json.dumps(told).encode())
     with pytest.raises(errors.CatalogBehind):
         _make(world)
+
+
+def test_every_witness_is_looked_at_again(world: World) -> None:
+    _deleted(world, 1, 2, 3, 4)
+    world.advance(4 * DAY)
+    numbers = _make(world)
+    assert len(numbers) >= 3
+    root: Path = world.store.root  # type: ignore[attr-defined]
+    first, second, newest = (
+        root / layout.digest_key(PROJECT, number) for number in (1, 2, numbers[-1])
+    )
+    written = first.read_bytes()
+    first.unlink()
+    assert _make(world) == numbers
+    assert first.read_bytes() == written
+    for path, content, refusal in (
+        (second, written, errors.CatalogBehind),
+        (newest, b"no JSON", StoreError),
+        (newest, b"[]", StoreError),
+        (newest, b'{"facts": {"day": "x"}}', StoreError),
+        (root / layout.CATALOG_KEY, b"{}", StoreError),
+    ):
+        before = path.read_bytes()
+        path.chmod(0o600)
+        path.write_bytes(content)
+        with pytest.raises(refusal, match=path.stem):
+            _make(world)
+        path.write_bytes(before)
+    assert _make(world) == numbers
 
 
 def test_drills_go_on_in_a_rebuilt_catalog(world: World, lose: Lose) -> None:

@@ -23,7 +23,7 @@ from lastgood.rules import layout
 from lastgood.rules.canonical import canonical_json
 from lastgood.rules.layout import ControlKey, ControlKind
 from lastgood.rules.names import StageId
-from lastgood.stores.base import Key, KeyExists, KeyMissing, Outcome, Prefix, Store
+from lastgood.stores.base import Key, KeyExists, KeyMissing, Outcome, Prefix, Store, StoreError
 from lastgood.stores.open import Stores
 
 FRESH_SECONDS = 5.0
@@ -65,6 +65,19 @@ def put_digest(
     _put(store, layout.digest_key(project, number), canonical_json(document))
 
 
+def read_document(store: Store, key: str) -> Mapping[str, Any]:
+    """What a control key says. Raises KeyMissing, and StoreError for what nobody here wrote."""
+    try:
+        found = json.loads(store.read(Key(key)))
+    except (ValueError, RecursionError) as error:
+        reason = f"it is damaged, for it is no JSON: {error}; put back the one that was written"
+        raise StoreError(store=store.name, key=key, reason=reason) from error
+    if not isinstance(found, dict) or not isinstance(found.get("facts"), dict):
+        reason = "it is damaged, for it states no facts; put back the one that was written"
+        raise StoreError(store=store.name, key=key, reason=reason)
+    return found
+
+
 def take_over(store: Store, ours: Identity) -> None:
     """Make a store this incarnation's, whose id it names or that nobody owns; everything older
     refuses to use it from then on. Raises ForeignCatalog, and CatalogBehind if another rebuild
@@ -87,7 +100,7 @@ def disown(store: Store) -> None:
 def owner_of(store: Store) -> str | None:
     """The id of the catalog that a store says it belongs to; None if nobody claimed it."""
     try:
-        owner: str | None = json.loads(store.read(Key(layout.CATALOG_KEY))).get("catalog_id")
+        owner: str | None = read_document(store, layout.CATALOG_KEY).get("catalog_id")
     except KeyMissing:
         return None
     return owner
@@ -96,7 +109,7 @@ def owner_of(store: Store) -> str | None:
 def is_incarnation(store: Store, ours: Identity) -> bool:
     """Whether a store's key of this number of incarnation is this catalog's own."""
     try:
-        found = json.loads(store.read(Key(layout.incarnation_key(ours.incarnation))))
+        found = read_document(store, layout.incarnation_key(ours.incarnation))
     except KeyMissing:
         return False
     same: bool = found.get("facts") == dict(ours.incarnation_facts)
@@ -262,7 +275,7 @@ def _require_same(
         )
         facts = facts_of(tx, key.stage, key.number)
     try:
-        found = json.loads(store.read(Key(str(key))))
+        found = read_document(store, str(key))
     except KeyMissing:  # pruned meanwhile: there is a newer one
         return
     if facts is None or found.get("facts") != facts:

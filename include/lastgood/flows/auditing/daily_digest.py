@@ -7,7 +7,6 @@ key: it outlives the catalog, and the chain of a rebuilt catalog goes on from it
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import UTC, date, timedelta
 from typing import Any
@@ -21,7 +20,7 @@ from lastgood.flows import control_keys, sane_clock
 from lastgood.rules import layout
 from lastgood.rules.certificates import FIRST, Continued, Place, daily_digest, identity
 from lastgood.rules.layout import ControlKey, ControlKind
-from lastgood.stores.base import Key, Prefix, Store
+from lastgood.stores.base import Prefix, Store, StoreError
 from lastgood.stores.open import Stores
 
 
@@ -135,17 +134,22 @@ def _highest_witness(store: Store, project: str) -> Continued | None:
     if not numbers:
         return None
     number = max(numbers)
-    told = json.loads(store.read(Key(layout.digest_key(project, number))))
+    key = layout.digest_key(project, number)
+    told = control_keys.read_document(store, key)
     facts = told["facts"]
-    return Continued(number, facts["digest"], date.fromisoformat(facts["day"]), told["incarnation"])
+    try:
+        day = date.fromisoformat(facts["day"])
+        return Continued(number, str(facts["digest"]), day, int(told["incarnation"]))
+    except (LookupError, TypeError, ValueError) as error:
+        reason = f"it is damaged, for it names no day, digest and incarnation: {error!r}"
+        raise StoreError(store=store.name, key=key, reason=reason) from error
 
 
 def _witness(catalog: Catalog, store: Store, project: str, highest: Continued | None) -> None:
-    """Write what the store does not have yet; and the newest that it has again, which fails if that
-    is of another chain."""
+    """Write what the store does not have yet, and then every other again: one that was taken out is
+    put back, and one that is not what was written fails."""
     with catalog.transaction() as tx:
-        after = 0 if highest is None else highest.number - 1
-        waiting = daily_digests.of_project(tx, project, after=after)
+        known = daily_digests.of_project(tx, project)
         catalog_id = str(control.identity(tx).catalog_id)
-    for one in waiting:
+    for one in sorted(known, key=lambda one: highest is not None and one.number <= highest.number):
         control_keys.put_digest(store, one.project, one.number, catalog_id, one.body, one.digest)
