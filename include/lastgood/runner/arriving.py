@@ -53,11 +53,6 @@ class Arriving:
         """The spans that are still to be received, in order."""
         return [span for span in self._spans.values() if not span.is_whole]
 
-    @property
-    def has_excess(self) -> bool:
-        """Whether more came than the object has."""
-        return self._excess_bytes > 0
-
     @contextmanager
     def receiving(self, span: Span) -> Iterator[Take]:
         """For the block, a function that takes the span's bytes as they come. Those beyond the span

@@ -135,8 +135,9 @@ class Receiver:
             before_bytes = max(0, before_bytes - len(chunk))
             if is_whole_object and span.end != arriving.item.size_bytes:
                 wanted = wanted[: span.end - span.at]
+            is_too_long = len(wanted) > span.end - span.at
             take(wanted)
-            if arriving.has_excess or (is_whole_object and span.is_whole):
+            if is_too_long or (is_whole_object and span.is_whole):
                 return
 
     def _corrupt(self, item: ManifestObject, found: str) -> CorruptObject:

@@ -1,0 +1,239 @@
+"""An object arrives in spans, in any order, from a store that may not do as asked: it is whole and
+right at the end, or named."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from lastgood.rules.manifest import ManifestObject
+from lastgood.runner import CorruptObject
+from lastgood.runner.arriving import BUFFER_BYTES, Arriving
+from lastgood.runner.carrying import Body
+from lastgood.runner.client import Client
+from lastgood.runner.http import Coordinator
+from lastgood.runner.progress import Progress
+from lastgood.runner.receiving import Receiver
+from lastgood.runner.retry import Retry
+from lastgood.runner.spans import cut, is_large, most_bytes
+
+KIB, MIB = 1 << 10, 1 << 20
+PART = 64 * KIB
+CONTENT = random.Random(7).randbytes(5 * PART + 1_000)
+
+
+def asked_for(headers: Mapping[str, str], size_bytes: int) -> tuple[int, int]:
+    start, _, last = headers["Range"].removeprefix("bytes=").partition("-")
+    return int(start), int(last) + 1 if last else size_bytes
+
+
+@dataclass
+class Store:
+    """One object behind a carrier; `asked` are the ranges."""
+
+    content: bytes
+    ranges: bool = True  # or it sends the whole whatever is asked
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    @contextmanager
+    def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Body]:
+        start, end = asked_for(headers, len(self.content))
+        self.asked.append((start, end))
+        content = self.content[start:end] if self.ranges else self.content
+        yield _Body(206 if self.ranges else 200, content)
+
+    def put(self, *_: Any) -> Any:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Body:
+    status: int
+    content: bytes
+
+    def chunks(self, buffer: memoryview) -> Iterator[memoryview]:
+        for start in range(0, len(self.content), 10_000):
+            yield memoryview(self.content)[start : start + 10_000]
+
+    def whole(self) -> Any:
+        raise AssertionError
+
+
+def item_of(content: bytes, *, part_bytes: int | None = PART) -> ManifestObject:
+    sha256 = hashlib.sha256(content).hexdigest()
+    if part_bytes is None:
+        return ManifestObject("big", len(content), sha256)
+    parts = (content[at : at + part_bytes] for at in range(0, len(content), part_bytes))
+    digests = tuple(hashlib.sha256(part).hexdigest() for part in parts)
+    return ManifestObject("big", len(content), sha256, None, part_bytes, digests)
+
+
+def receive(
+    store: Any, item: ManifestObject, folder: Path, workers: int = 4, how: str = "presigned"
+) -> Progress:
+    client = Client(httpx.Client(), store)
+    coordinator = Coordinator.at("http://127.0.0.1:1", "", retry=Retry(), client=client)
+    lease = SimpleNamespace(how=how, checkpoint=SimpleNamespace(id="p/w/s/1.1"))
+    reading: Any = SimpleNamespace(lease=lease, request_for=lambda path: (f"http://s3/{path}", {}))
+    progress = Progress(item.size_bytes)
+    Receiver(coordinator, reading, folder, progress, workers).receive([item])
+    assert progress.done_bytes == item.size_bytes
+    return progress
+
+
+@pytest.fixture
+def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lastgood.runner.spans.SMALLEST_BYTES", 16 * KIB)
+    monkeypatch.setattr("lastgood.runner.spans.LARGEST_BYTES", 2 * PART)
+    monkeypatch.setattr("lastgood.runner.leftover.LARGEST_BYTES", 2 * PART)
+
+
+# What is in the file, and whether parts have digests: what is asked for.
+LEFT: dict[str, tuple[bytes, int | None, set[int]]] = {
+    "nothing": (b"", PART, {0, 1, 2, 3, 4, 5}),
+    "a part": (CONTENT[:PART], PART, {1, 2, 3, 4, 5}),
+    "half a part": (CONTENT[: PART + 5], PART, {1, 2, 3, 4, 5}),
+    "a hole": (CONTENT[:PART] + bytes(PART) + CONTENT[2 * PART :], PART, {1}),
+    "holes at both ends": (bytes(PART) + CONTENT[PART : 4 * PART] + bytes(PART), PART, {0, 4, 5}),
+    "all": (CONTENT, PART, set()),
+    "too much": (CONTENT + b"x", PART, {0, 1, 2, 3, 4, 5}),
+    "a beginning without parts": (CONTENT[: 2 * PART], None, {2, 3, 4, 5}),
+    "a wrong beginning without parts": (bytes(2 * PART), None, {0, 1, 2, 3, 4, 5}),
+}
+
+
+@pytest.mark.usefixtures("small_spans")
+@pytest.mark.parametrize(("left", "part_bytes", "parts"), LEFT.values(), ids=LEFT.keys())
+@pytest.mark.parametrize("ranges", [True, False])
+def test_only_what_is_missing_is_asked_for(
+    tmp_path: Path, left: bytes, part_bytes: int | None, parts: set[int], ranges: bool
+) -> None:
+    if left:
+        (tmp_path / "big").write_bytes(left)
+    store = Store(CONTENT, ranges)
+
+    receive(store, item_of(CONTENT, part_bytes=part_bytes), tmp_path)
+
+    assert (tmp_path / "big").read_bytes() == CONTENT
+    assert {
+        part for start, end in store.asked for part in range(start // PART, -(-end // PART))
+    } == parts
+
+
+DAMAGED = {
+    "changed": CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]),
+    "short": CONTENT[:-1],
+    "long": CONTENT + b"x",
+    "empty": b"",
+}
+
+
+@pytest.mark.usefixtures("small_spans")
+@pytest.mark.parametrize("stored", DAMAGED.values(), ids=DAMAGED.keys())
+@pytest.mark.parametrize("workers", [1, 4])
+def test_what_is_not_the_object_is_told_and_thrown_away(
+    tmp_path: Path, stored: bytes, workers: int
+) -> None:
+    with pytest.raises(CorruptObject, match=f"big of .* found {len(stored)} bytes"):
+        receive(Store(stored), item_of(CONTENT), tmp_path, workers)
+
+    assert (tmp_path / "big").stat().st_size == 0
+
+
+def test_spans_may_come_in_any_order(tmp_path: Path) -> None:
+    item = item_of(CONTENT[: 4 * PART])
+    for number, order in enumerate(itertools.permutations(range(4))):
+        arriving = Arriving(tmp_path / str(number), item, PART, Progress(item.size_bytes))
+        spans = arriving.missing
+        for index in order:
+            with arriving.receiving(spans[index]) as take:
+                take(memoryview(CONTENT)[spans[index].start : spans[index].end])
+        assert [arriving.end(spans[index]) for index in order] == [False, False, False, True]
+        assert arriving.is_right()
+        arriving.close(durably=False)
+
+
+def test_one_span_that_leads_and_others_that_overtake_it(tmp_path: Path) -> None:
+    item = item_of(CONTENT[: 2 * PART])
+    arriving = Arriving(tmp_path / "big", item, PART, Progress(item.size_bytes))
+    first, second = arriving.missing
+    with arriving.receiving(first) as take:
+        with arriving.receiving(second) as overtake:
+            overtake(memoryview(CONTENT)[second.start : second.end])
+        assert not arriving.end(second)
+        take(memoryview(CONTENT)[first.start : first.end])
+    assert arriving.end(first)
+    assert arriving.is_right()
+    arriving.close(durably=False)
+
+
+def test_an_empty_object_is_not_asked_for(tmp_path: Path) -> None:
+    store = Store(b"")
+
+    receive(store, item_of(b"", part_bytes=None), tmp_path)
+
+    assert (tmp_path / "big").read_bytes() == b""
+    assert store.asked == []
+
+
+@dataclass
+class Zeros:
+    """A large object of zeros, which takes no memory."""
+
+    size_bytes: int
+
+    @contextmanager
+    def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Any]:
+        start, end = asked_for(headers, self.size_bytes)
+
+        def chunks(buffer: memoryview) -> Iterator[memoryview]:
+            yield from (buffer for _ in range((end - start) // len(buffer)))
+
+        yield SimpleNamespace(status=206, chunks=chunks)
+
+
+def test_memory_is_two_buffers_for_each_connection(tmp_path: Path) -> None:
+    size_bytes = 64 * MIB
+    zeros = hashlib.sha256(bytes(size_bytes)).hexdigest()
+    part = hashlib.sha256(bytes(8 * MIB)).hexdigest()
+    item = ManifestObject("big", size_bytes, zeros, None, 8 * MIB, (part,) * 8)
+    tracemalloc.start()
+    try:
+        receive(Zeros(size_bytes), item, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 2 * 4 * BUFFER_BYTES + 100 * KIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "total_bytes", "workers", "most"),
+    [
+        (32 * MIB, 256 * MIB, 4, 32 * MIB),  # one of eight: in one stream
+        (256 * MIB, 256 * MIB, 1, 256 * MIB),  # one worker: nobody to share with
+        (256 * MIB, 256 * MIB, 4, 16 * MIB),  # sixteen spans
+        (1 << 40, 1 << 40, 4, 64 * MIB),
+        (9 * MIB, 9 * MIB, 4, 8 * MIB),
+        (0, 0, 4, 1),
+    ],
+)
+def test_spans_keep_every_worker_at_work(
+    size_bytes: int, total_bytes: int, workers: int, most: int
+) -> None:
+    assert most_bytes(size_bytes, total_bytes, workers) == most
+    assert is_large(size_bytes, total_bytes, workers) == (most < size_bytes)
+    spans = list(cut(0, size_bytes, most)) if size_bytes < 1 << 30 else []
+    assert all(span.end - span.start <= most for span in spans)
+    assert [span.start for span in spans][1:] == [span.end for span in spans][:-1]
