@@ -18,6 +18,7 @@ ACCOUNT = {
     "duplicate_keys": 0,
     "absent_objects": 0,
     "change": 0.1,
+    "encryption": "as-asked",
 }
 LINES = [{"scope": "vision in local", "line": line.value, "bytes": 7} for line in Line]
 EQUATION = {
@@ -66,6 +67,7 @@ def test_each_check_is_in_a_named_suite_with_its_owner_and_the_first_that_fails_
         "keys": "platform",
         "findings": "data-governance",
         "growth": "platform",
+        "at-rest": "platform",
     }
     first = quality.first_failed(results)
     assert first is not None

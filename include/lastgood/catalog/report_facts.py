@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from lastgood.catalog.db import Transaction
+from lastgood.rules import layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,24 @@ def existing_copies(tx: Transaction, project: str, store: str) -> Mapping[int, s
         (project, store),
     )
     return {row["copy_id"]: row["state"] for row in rows}
+
+
+def newest_keys(tx: Transaction, project: str, store: str) -> Sequence[str]:
+    """The keys of the manifest and of one object of the newest copy that a store has; none where
+    there is no copy."""
+    row = tx.execute(
+        """
+        SELECT c.prefix, (SELECT min(o.path) FROM copy_objects AS o WHERE o.copy_id = c.copy_id)
+               AS path
+          FROM copies AS c WHERE c.project = %s AND c.store = %s AND c.state = 'present'
+         ORDER BY c.copy_id DESC LIMIT 1
+        """,
+        (project, store),
+    ).fetchone()
+    if row is None:
+        return ()
+    objects = () if row["path"] is None else (layout.object_key(row["prefix"], row["path"]),)
+    return (layout.manifest_key(row["prefix"]), *objects)
 
 
 def oldest_attempt(tx: Transaction, project: str, store: str) -> OldestAttempt | None:

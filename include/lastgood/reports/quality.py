@@ -36,7 +36,8 @@ class Frames:
     equation: scope, each line's bytes, accounted_bytes (None: the backend tells no total)
     lines:    scope, line, bytes
     parts:    line, part_bytes (the project's), whole_bytes (the store's)
-    accounts: scope, unexplained_bytes, findings_bytes, duplicate_keys, absent_objects, change
+    accounts: scope, unexplained_bytes, findings_bytes, duplicate_keys, absent_objects, change,
+              encryption
     stores:   store, age_seconds (None: never listed)
     findings: finding, owner, deadline, overdue
     """
@@ -203,6 +204,15 @@ def checks(bounds: Bounds) -> tuple[Check, ...]:
             "ExpectColumnValuesToBeBetween",
             {"column": "change", **change},
         ),
+        Check(
+            "at-rest",
+            "encrypted-as-asked",
+            "The store says of what lies in it that it is encrypted as its configuration asks",
+            WARNING,
+            "accounts",
+            "ExpectColumnValuesToBeInSet",
+            {"column": "encryption", "value_set": ["as-asked", "declared", "not-asked"]},
+        ),
     )
 
 
@@ -227,6 +237,7 @@ _COLUMNS = {
         "duplicate_keys",
         "absent_objects",
         "change",
+        "encryption",
     ],
     "lines": ["scope", "line", "bytes"],
     "stores": ["store", "age_seconds"],

@@ -36,6 +36,7 @@ from lastgood.flows.inventories.retention import drop_old
 from lastgood.flows.inventories.taking import Progress
 from lastgood.flows.policies import policy_of
 from lastgood.flows.reconciliation import bursts, report_numbers
+from lastgood.flows.reconciliation.at_rest import AtRest, read_back
 from lastgood.flows.reconciliation.report import Facts, build, frames, passed, sightings
 from lastgood.flows.reconciliation.report_files import write_files
 from lastgood.flows.reconciliation.report_numbers import Numbers
@@ -98,7 +99,16 @@ def run(
             unlisted = unlisted or error
     listed_at = {name: one.finished_at for name, one in taken.items()}
     written = [
-        _report(catalog, project, one, window, listed_at, Path(report_dir), actor)
+        _report(
+            catalog,
+            project,
+            one,
+            window,
+            listed_at,
+            Path(report_dir),
+            actor,
+            read_back(catalog, stores, one.store, project),
+        )
         for one in taken.values()
     ]
     if unlisted is not None:
@@ -134,7 +144,17 @@ def again(
         return {"project": project, "skipped": " ".join(absent.values()), "absent": sorted(absent)}
     listed_at = {name: one.finished_at for name, one in taken.items()}
     written = [
-        _report(catalog, project, one, window, listed_at, Path(report_dir), actor, follows=False)
+        _report(
+            catalog,
+            project,
+            one,
+            window,
+            listed_at,
+            Path(report_dir),
+            actor,
+            read_back(catalog, stores, one.store, project),
+            follows=False,
+        )
         for one in taken.values()
     ]
     return {**_result(project, written), "absent": sorted(absent)}
@@ -188,6 +208,7 @@ def _report(
     listed_at: Mapping[str, datetime],
     report_dir: Path,
     actor: str,
+    at_rest: AtRest,
     *,
     follows: bool = True,
 ) -> dict[str, Any]:
@@ -198,7 +219,7 @@ def _report(
     with catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
         numbers = report_numbers.gather(tx, project, taken.store, window)
     with catalog.transaction() as tx:
-        facts = _facts(tx, project, taken, window, listed_at, numbers)
+        facts = _facts(tx, project, taken, window, listed_at, numbers, at_rest)
     owners = facts.project.config.get("check_owners")
     checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
     document = build(facts, checks)
@@ -281,6 +302,7 @@ def _facts(
     window: tuple[datetime, datetime],
     listed_at: Mapping[str, datetime],
     numbers: Numbers,
+    at_rest: AtRest,
 ) -> Facts:
     use = capacity.locked_use(tx, project, taken.store)
     names = projects.stores_of(tx, project)
@@ -298,6 +320,7 @@ def _facts(
         findings=_open_findings(tx, project, taken.store),
         numbers=numbers,
         stores_listed={**reports.listed_at(tx, project, names), **listed_at},
+        at_rest=at_rest,
     )
 
 

@@ -20,6 +20,7 @@ from lastgood.flows.inventories.merge import Cause
 from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.inventories.tally import Difference, Place
 from lastgood.flows.reconciliation import report_sections as sections
+from lastgood.flows.reconciliation.at_rest import AtRest
 from lastgood.flows.reconciliation.report_numbers import Numbers
 from lastgood.reports.quality import CRITICAL, CheckResult, Frames
 from lastgood.rules.byte_equation import Line
@@ -53,6 +54,7 @@ class Facts:
     findings: Sequence[Finding]
     numbers: Numbers
     stores_listed: Mapping[str, datetime | None]
+    at_rest: AtRest
 
     @property
     def account(self) -> Account:
@@ -118,6 +120,8 @@ def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
         "roles": sections.roles(facts.numbers),
         "freed": sections.freed(facts.numbers),
         "growth": sections.growth(trend, facts.standing),
+        "locked": sections.locked(facts.numbers),
+        "encryption": facts.at_rest.to_json(),
         "oldest_incomplete": sections.oldest_incomplete(facts.numbers, facts.at),
         "objectives": sections.objectives(facts.numbers),
         "activity": dict(facts.activity),
@@ -198,6 +202,7 @@ def _check_row(facts: Facts, scope: str, account: Account, project: str | None) 
         "duplicate_keys": _objects(places, Cause.DUPLICATE),
         "absent_objects": sum(_objects(places, cause) for cause in _ABSENT),
         "change": _change(facts) if project is not None else None,
+        "encryption": facts.at_rest.told if project is not None else None,
     }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lastgood.catalog import (
+    copy_locks,
     history,
     measurements,
     operator_views,
@@ -16,6 +17,7 @@ from lastgood.catalog import (
     report_facts,
     stage_history,
 )
+from lastgood.catalog.copy_locks import LockedCopy
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.measurements import StageAge
 from lastgood.catalog.operator_views import StageView
@@ -54,6 +56,7 @@ class Numbers:
     trend: Sequence[TrendPoint] = ()
     oldest_attempt: OldestAttempt | None = None
     oldest_upload: OldestUpload | None = None
+    locked: Sequence[LockedCopy] = ()
     recovery: Sequence[Recovery] = ()
     stages: Sequence[StageView] = ()
     stage_ages: Sequence[StageAge] = ()
@@ -70,6 +73,7 @@ def gather(tx: Transaction, project: str, store: str, window: tuple[datetime, da
         trend=report_facts.trend(tx, project, store, before=window[1], days=DAYS - 1),
         oldest_attempt=report_facts.oldest_attempt(tx, project, store),
         oldest_upload=report_facts.oldest_upload(tx, project, store),
+        locked=copy_locks.standing(tx, project, store),
         recovery=recovery.measured(tx, project),
         stages=operator_views.stages(tx, project),
         stage_ages=[one for one in measurements.stage_ages(tx) if one.project == project],

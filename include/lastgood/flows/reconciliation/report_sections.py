@@ -18,6 +18,9 @@ from lastgood.rules.forecast import Forecast, forecast
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import instant_text
 
+LOCKED_NAMED = 100
+"""Of the copies that locks keep."""
+
 
 def verdict(checks: Sequence[CheckResult], numbers: Numbers) -> dict[str, Any]:
     """Whether the checks passed, and what failed first: with its owner, and since when."""
@@ -153,6 +156,30 @@ def oldest_incomplete(numbers: Numbers, at: datetime) -> dict[str, Any]:
 
 def _storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
+def locked(numbers: Numbers) -> dict[str, Any]:
+    """What a retention or a legal hold of the store keeps, or may keep: the bytes of the locked
+    versions, and the first copies, those first whose lock ends last or nobody knows when."""
+    ends = [one.look.ends_at for one in numbers.locked if one.look.ends_at is not None]
+    return {
+        "copies": len(numbers.locked),
+        "versions": sum(one.look.versions for one in numbers.locked),
+        "bytes": sum(one.look.size_bytes for one in numbers.locked),
+        "next_end": min(map(instant_text, ends), default=None),
+        "first": [
+            {
+                "checkpoint": str(one.checkpoint),
+                "state": one.state,
+                "versions": one.look.versions,
+                "bytes": one.look.size_bytes,
+                "until": None if one.look.ends_at is None else instant_text(one.look.ends_at),
+                "reason": one.look.reason,
+                "seen_at": instant_text(one.look.recorded_at),
+            }
+            for one in numbers.locked[:LOCKED_NAMED]
+        ],
+    }
 
 
 def objectives(numbers: Numbers) -> list[dict[str, Any]]:
