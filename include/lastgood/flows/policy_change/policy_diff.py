@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from importlib import metadata
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from lastgood.catalog.promotions import DifferenceRow, NewDifference
 from lastgood.catalog.stage_events import StageEvents
 from lastgood.catalog.takings import Day
 from lastgood.flows.policy_change import promotion
-from lastgood.flows.retention.mark import time_zone_version
+from lastgood.flows.retention.mark import code_version, time_zone_version
 from lastgood.flows.settings.configuration import read_policy
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_names import PolicyName
@@ -104,7 +103,7 @@ def run(
             candidate_digest=sides[1].policy.digest,
             from_at=instants.start,
             to_at=instants.last,
-            code_version=metadata.version("lastgood"),
+            code_version=code_version(),
             time_zone_version=time_zone_version(),
             document=document,
             recorded_by=actor,

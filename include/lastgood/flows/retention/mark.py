@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -145,7 +146,7 @@ class _Decided:
             policy=self.version.policy,
             policy_version=self.version.version,
             policy_digest=self.version.digest,
-            code_version=metadata.version("lastgood"),
+            code_version=code_version(),
             time_zone_version=time_zone_version(),
             digest=self.digest,
             counts=self.counts,
@@ -187,6 +188,13 @@ def _candidates(stage: StageHistory, decision: StageDecision) -> Iterator[MarkCa
             )
 
 
+@cache
+def code_version() -> str:
+    """The version of this code."""
+    return metadata.version("lastgood")
+
+
+@cache
 def time_zone_version() -> str:
     """The release of the time-zone data that calendar rules use here."""
     for folder in TZPATH:
