@@ -12,6 +12,7 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog import (
+    capacity_states,
     copies,
     history,
     locks,
@@ -26,6 +27,7 @@ from lastgood.catalog.projects import StoreRow
 from lastgood.flows.keeping import hold, retire
 from lastgood.flows.policy_change import policy_diff
 from lastgood.flows.retention import mark
+from lastgood.rules.capacity import Standing, Use
 from lastgood.rules.policy import Policy
 from lastgood.rules.scope import Scope
 from lastgood.rules.timeline_events import StageState
@@ -80,6 +82,18 @@ def eventful(world: World) -> tuple[World, datetime, datetime]:
         if hour == 120:
             scope = Scope(PROJECT, "gpt", "sft")
             retire.ask(world.catalog, world.stores, scope, reason="over", actor="operator:ann")
+            scope = Scope(PROJECT, "gpt", "pretrain")
+            slip = retire.ask(
+                world.catalog, world.stores, scope, reason="over", actor="operator:ann"
+            )
+            retire.undo(
+                world.catalog,
+                world.stores,
+                PROJECT,
+                slip.retirement_id,
+                because="another one",
+                actor="operator:ann",
+            )
     last = began + 8 * 24 * HOUR
     put_clock(world, last + timedelta(minutes=1))
     return world, began, last
@@ -211,6 +225,33 @@ def test_the_pass_chooses_among_the_copies_of_a_checkpoint_as_marks_do(world: Wo
     ]
 
 
+def test_the_pass_sees_since_when_a_project_is_pressed_as_marks_do(world: World) -> None:
+    world.commit(1)
+    policy, instants = world.promote({"roles": ROLES}), [world.now()]
+    with world.catalog.transaction() as tx:
+        projects.put_store(tx, StoreRow("other", "file", {}, "rack-2", "cold"))
+    for store, used in (
+        ("local", 80),
+        ("local", 90),
+        ("other", 80),
+        ("local", 10),
+        ("local", 80),
+        ("other", 10),
+        ("local", 10),
+    ):
+        use = Use(committed_bytes=used, in_flight_bytes=0)
+        standing = Standing.of(policy.capacity, own=use, whole=use, total_bytes=100, peak_bytes=0)
+        with world.catalog.transaction() as tx:
+            locks.project_shared(tx, PROJECT)
+            capacity_states.record(
+                tx, PROJECT, store, standing, cause="a test", proof_id=None, actor="test"
+            )
+        instants.append(world.now())
+    since = [state.pressed_since for _, state in _states(world, instants)]
+    first_seen = [None if at is None else since.index(at) for at in since]
+    assert first_seen == [None, 1, 1, 1, 4, 4, 6, None]
+
+
 def test_it_says_what_could_not_be_gone_back_to(world: World) -> None:
     began = first_hour(world)
     made = []
@@ -242,6 +283,7 @@ def test_it_says_what_could_not_be_gone_back_to(world: World) -> None:
     stage = told["stages"][0]
     assert stage["candidate"]["largest_gap_seconds"] == pytest.approx(86_400, abs=60)
     assert (stage["lost"], told["first_sweep"]["taken_back"]) == (0, 3)
+    assert compared(world, "short@v3", few)["first_sweep"]["listed"] == []  # it is taken already
 
 
 def test_a_checkpoint_is_told_with_when_each_policy_gave_it_up(world: World) -> None:

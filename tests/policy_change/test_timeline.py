@@ -25,6 +25,7 @@ from lastgood.rules.timeline_events import (
     StageState,
     Writing,
 )
+from lastgood.rules.timeline_loss import reach
 from tests.rules.histories import NOON, checkpoint, digest_of
 
 STEP = timedelta(hours=1)
@@ -215,6 +216,18 @@ def test_what_no_rule_knows_of_is_decided_whole(
     for number in range(INSTANTS.count):
         assert _at(found.current.spans, number) == _whole(events, policy, number), number
     assert _at(found.current.spans, changes_at - 1) != _at(found.current.spans, changes_at)
+
+
+def test_what_can_be_gone_back_to_is_sound_and_may_come_back_from_quarantine() -> None:
+    state = StageState()
+    events = _committed((1, 0), (3, 9), (2, 4), (4, 10))
+    failed = Received(NOON + 11 * STEP, 2, Level.CHECKSUM, ReceiptVerdict.FAIL)
+    for event in (*events, failed, Moved(NOON + 11 * STEP, 1, "quarantined")):
+        state.apply(event)
+    found = reach(state, {(1, 1), (1, 2), (1, 3)}, NOON + 12 * STEP, 3 * STEP)
+    assert (found.kept, found.kept_bytes, found.restorable) == (3, 3 * 600, 2)
+    assert (found.oldest, found.largest_gap) == (NOON, 9 * STEP)
+    assert found.old_enough == 2  # one of them to the hour
 
 
 def test_an_instant_sees_what_happened_at_it_and_ages_only_after_it() -> None:
