@@ -18,6 +18,7 @@ from lastgood.stores.base import (
     Key,
     KeyExists,
     KeyMissing,
+    KeyOutcome,
     Outcome,
     Part,
     Prefix,
@@ -205,6 +206,24 @@ def test_an_upload_whose_credentials_end_goes_on_with_new_ones(
     store.write_part(KEY, upload_id, 2, 1, [b"x"])
     done = store.complete_upload(KEY, upload_id, [Part(1, size), Part(2, 1)])
     assert done.size_bytes == size + 1
+
+
+def test_credentials_that_end_in_the_middle_of_a_deletion_lose_no_outcome(
+    store: S3Store, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lastgood.stores.s3_deletes.BATCH_KEYS", 2)
+    for name in "abcde":
+        store.put_new(Key(f"demo/{name}"), b"x")
+    found = list(store.list(Prefix("")))
+    proxy.set(Rule(BULK, EXPIRED))
+    told: list[KeyOutcome] = []
+    with pytest.raises(CredentialsExpired, match=REQUEST_ID):
+        told.extend(store.delete(found))
+    left = {one.key for one in store.list(Prefix(""))}
+    assert [one.key for one in told] == [one.key for one in found]
+    assert {one.key for one in told if one.outcome is Outcome.REFUSED} == left
+    assert len(left) == 2
+    assert {one.outcome for one in store.delete(found)} == {Outcome.GONE}
 
 
 def refused(key: str, code: str) -> Callable[[bytes], bytes]:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from botocore.exceptions import ClientError
 
 from lastgood.rules.store_profile import Ability, Answer, FoundProfile
-from lastgood.stores.base import AccessRefused, Key, KeyOutcome, Outcome, Prefix, StoredObject
+from lastgood.stores.base import (
+    AccessRefused,
+    Key,
+    KeyOutcome,
+    Outcome,
+    Prefix,
+    StoredObject,
+    StoreError,
+)
 from lastgood.stores.s3_client import (
     MISSING,
     BulkForm,
@@ -30,8 +38,8 @@ from lastgood.stores.s3_page import Entry
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-T = TypeVar("T")
 Named = tuple[Key, str | None]  # a key, and the version that is meant
+T = TypeVar("T", StoredObject, Named)
 BATCH_KEYS = 1000  # of one DeleteObjects
 BATCHES_AT_ONCE = 4  # a server takes the keys of one request one after the other
 BULK_PAUSES = (0.5, 2.0, 8.0)  # at most, before keys of a bulk delete are asked for again; seconds
@@ -78,28 +86,35 @@ class S3Deletes:
         told = {(one.key, one.version_id): one for one in outcomes}
         for one in objects:
             reason = "it hides a version that the store refused to delete"
-            kept = KeyOutcome(one.key, one.version_id, Outcome.REFUSED, reason)
-            yield told.get((one.key, one.version_id), kept)
+            yield told.get((one.key, one.version_id)) or _refused(one, reason)
 
     def _in_batches(
         self, delete: Callable[[Sequence[T]], list[KeyOutcome]], items: Sequence[T]
     ) -> Iterator[list[KeyOutcome]]:
-        """The outcomes of each batch, in order; no more than a few batches are under way."""
+        """The outcomes of each batch, in order; no more than a few batches are under way. Where one
+        fails, the others that were under way still count, and then its error is raised."""
         batches = _batches(items)
         if len(items) <= BATCH_KEYS:
             yield from map(delete, batches)
             return
+        failed: StoreError | None = None
         with ThreadPoolExecutor(BATCHES_AT_ONCE) as threads:
             under_way = deque(
-                threads.submit(delete, one) for one in islice(batches, BATCHES_AT_ONCE)
+                (batch, threads.submit(delete, batch)) for batch in islice(batches, BATCHES_AT_ONCE)
             )
-            try:
-                while under_way:
-                    yield under_way.popleft().result()
-                    under_way.extend(threads.submit(delete, one) for one in islice(batches, 1))
-            finally:
-                for one in under_way:
-                    one.cancel()
+            while under_way:
+                batch, answer = under_way.popleft()
+                try:
+                    yield answer.result()
+                except StoreError as error:
+                    failed = failed or error
+                    yield [_refused(one, str(error)) for one in batch]
+                if failed is None:
+                    under_way.extend(
+                        (more, threads.submit(delete, more)) for more in islice(batches, 1)
+                    )
+        if failed is not None:
+            raise failed
 
     def _delete_versions(self, batch: Sequence[StoredObject]) -> list[KeyOutcome]:
         """And the markers over those that were hidden, which then hide nothing."""
@@ -202,6 +217,11 @@ class S3Deletes:
 
     def _key(self, entry: Entry) -> Key:
         return Key(entry.key[len(self._prefix) :])
+
+
+def _refused(one: StoredObject | Named, reason: str) -> KeyOutcome:
+    key, version = (one.key, one.version_id) if isinstance(one, StoredObject) else one
+    return KeyOutcome(key, version, Outcome.REFUSED, reason)
 
 
 def _outcome(
