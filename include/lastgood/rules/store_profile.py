@@ -180,7 +180,7 @@ def _locks(profile: FoundProfile) -> str:
     if not profile.has(Ability.OBJECT_LOCK):
         return "none: every deletion is tried"
     if profile.has(Ability.LOCKS_SEEN):
-        return "retention and legal hold are asked for before a deletion, version by version"
+        return "retention and legal hold are asked for before quarantine and deletion, by version"
     return "cannot be seen with these credentials: every version counts as locked"
 
 
