@@ -79,8 +79,12 @@ def test_a_promotion_needs_a_fresh_difference_against_the_policy_in_force(world:
 def test_the_first_mark_under_a_promotion_says_so_and_its_sweep_waits(world: World) -> None:
     old = commits(world, (1, 2, 3))
     before = mark.run(world.catalog, PROJECT)
+    under_way = sweep.plan(world.catalog, PROJECT)
     one = record(world, "candidate", ONE)
     asked = promoted(world, one)
+    told = sweep.execute(world.catalog, world.stores, under_way, "dag:test")
+    assert (len(under_way.quarantine), told["quarantined"]) == (1, 0)
+    assert "was made under another policy" in told["reasons"][str(old[0].checkpoint)]
     with pytest.raises(errors.MarkNotSweepable, match="no more in force"):
         world.sweep()
     told = mark.run(world.catalog, PROJECT)

@@ -117,7 +117,8 @@ def rollback(
     at: At = None,
     json: Json = False,
 ) -> None:
-    """The same, back to a version that was in force before."""
+    """The same, back to a version that was in force before. To the one that is in force, it undoes
+    a promotion that is to come."""
     _ask("rollback", name, because, project, at, json)
 
 
