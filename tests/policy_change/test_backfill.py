@@ -1,5 +1,5 @@
-"""A backfill under a candidate policy in a running Airflow, beside the live schedule, and what
-becomes of its marks where somebody hands one to the sweep."""
+"""Backfills in a running Airflow, beside the live schedule: marks under a candidate policy, what
+becomes of them where somebody hands one to the sweep, and reports of days that have passed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +22,8 @@ from tests.conftest import RunningStack
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PATIENCE = timedelta(minutes=6)
 HOUR = timedelta(hours=1)
-HOURS = int(os.environ.get("LASTGOOD_BACKFILL_HOURS", "28"))  # over three days of the calendar
+DAY = timedelta(days=1)
+HOURS = int(os.environ.get("LASTGOOD_BACKFILL_HOURS", "26"))  # over three days of the calendar
 
 
 @pytest.fixture(scope="module")
@@ -31,28 +33,71 @@ def place(airflow_stack: RunningStack) -> Iterator[Place]:
         yield found
 
 
-def _backfill(place: Place, first: datetime, last: datetime, *options: str) -> None:
+@dataclass(frozen=True)
+class Backfilled:
+    """What the command made: marks of `candidate@v1` for the runs of these logical dates, the live
+    run that was asked for meanwhile, and how all of them ended."""
+
+    first: datetime
+    last: datetime
+    live: DagRun
+    live_ended: str
+    states: list[str]
+    made: list[tuple[str, datetime, int]]
+
+
+@pytest.fixture(scope="module")
+def backfilled(place: Place) -> Backfilled:
+    """A backfill of three days by the command line of Airflow."""
+    file = place.folder / "candidate.yaml"
+    file.write_text("name: candidate\nroles: {hot: {keep: newest, count: 1}}\n")
+    assert place.lastgood("policy", "record", str(file), "-p", PROJECT)["policy"] == "candidate@v1"
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first = today - 3 * DAY + (2 * HOUR if HOURS > 30 else 23 * HOUR)
+    last = first + (HOURS - 1) * HOUR
     command = [sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", "mark_retention"]
     window = ["--from-date", first.isoformat(), "--to-date", last.isoformat()]
+    conf = ["--dag-run-conf", '{"policy": "candidate@v1"}', "--max-active-runs", "4"]
     done = subprocess.run(
-        [*command, *window, "--dag-run-conf", '{"policy": "candidate@v1"}', *options],
+        [*command, *window, *conf],
         env={**os.environ, **stack_airflow.environment(place.layout, place.addresses)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    live = place.airflow.trigger("mark_retention")
+    ended = place.airflow.wait(live, PATIENCE)
+    runs = _ended(place.airflow, "mark_retention", first, last)
+    states = [run["state"] for run in runs]
+    return Backfilled(first, last, live, ended, states, _marks(place))
 
 
-def _ended(airflow: AirflowApi, first: datetime, last: datetime) -> list[dict[str, Any]]:
+def _again(airflow: AirflowApi, dag_id: str, first: datetime, last: datetime) -> None:
+    """The same through the API, from the last date on, also of runs that have ended."""
+    body = {
+        "dag_id": dag_id,
+        "from_date": first.isoformat(),
+        "to_date": last.isoformat(),
+        "run_backwards": True,
+        "reprocess_behavior": "completed",
+        "dag_run_conf": {"policy": "candidate@v1"} if dag_id == "mark_retention" else {},
+    }
+    airflow.http.post("/api/v2/backfills", json=body).raise_for_status()
+
+
+def _ended(
+    airflow: AirflowApi, dag_id: str, first: datetime, last: datetime
+) -> list[dict[str, Any]]:
     """The backfilled runs of these logical dates, once all of them have ended."""
     deadline = time.monotonic() + PATIENCE.total_seconds()
     while True:
         runs = airflow.get(
-            "/api/v2/dags/mark_retention/dagRuns",
+            f"/api/v2/dags/{dag_id}/dagRuns",
             run_type="backfill",
             logical_date_gte=first.isoformat(),
             logical_date_lte=last.isoformat(),
+            order_by="logical_date",
             limit=100,
         )["dag_runs"]
         if runs and all(run["state"] in ("success", "failed") for run in runs):
@@ -89,39 +134,25 @@ def _refused(airflow: AirflowApi, run: DagRun, mark_id: int) -> None:
     assert f"Mark {mark_id} cannot be swept: it is a replay one" in said
 
 
-def test_a_backfill_over_three_days_beside_the_live_schedule(place: Place) -> None:
-    airflow = place.airflow
-    file = place.folder / "candidate.yaml"
-    file.write_text("name: candidate\nroles: {hot: {keep: newest, count: 1}}\n")
-    assert place.lastgood("policy", "record", str(file), "-p", PROJECT)["policy"] == "candidate@v1"
-    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    first = today - timedelta(days=3) + (2 * HOUR if HOURS > 30 else 22 * HOUR)
-    last = first + (HOURS - 1) * HOUR
-
-    _backfill(place, first, last, "--max-active-runs", "4")
-    live = airflow.trigger("mark_retention")
-    assert airflow.wait(live, PATIENCE) == "success", airflow.failures(live)
-    runs = _ended(airflow, first, last)
-    assert [run["state"] for run in runs] == ["success"] * HOURS
-    made = _marks(place)
-    assert {kind for kind, _, _ in made} == {"replay"}
-    assert [at for _, at, _ in made] == [first + (number + 1) * HOUR for number in range(HOURS)]
-    newest = place.operator("marks", project=PROJECT, limit=1)["marks"][0]
+def test_a_backfill_over_three_days_beside_the_live_schedule(
+    place: Place, backfilled: Backfilled
+) -> None:
+    airflow, live = place.airflow, backfilled.live
+    assert backfilled.live_ended == "success", airflow.failures(live)
+    assert backfilled.states == ["success"] * HOURS
+    assert {kind for kind, _, _ in backfilled.made} == {"replay"}
+    ends = [backfilled.first + (number + 1) * HOUR for number in range(HOURS)]
+    assert [at for _, at, _ in backfilled.made] == ends
     returned = [
         airflow.returned(live, task) for task in airflow.tasks(live) if "mark" in task.task_id
     ]
     assert "live" in {one["kind"] for one in returned}
-    assert newest["kind"] in ("live", "replay")
 
-    _wait_for_room(airflow)
-    again = last - HOUR
-    _backfill(place, again, last, "--run-backwards", "--reprocess-behavior", "completed")
-    runs = _ended(airflow, again, last)
-    assert [run["state"] for run in runs] == ["success"] * 2
-    assert _marks(place) == made
 
-    # A replay handed to the sweep, through the API and by the event of an asset.
-    mark_id = made[-1][2]
+def test_a_replay_handed_to_the_sweep_by_the_api_or_an_event_is_refused_by_name(
+    place: Place, backfilled: Backfilled
+) -> None:
+    airflow, mark_id = place.airflow, backfilled.made[-1][2]
     body = {"logical_date": None, "conf": {"mark": mark_id}}
     asked = airflow.http.post("/api/v2/dags/sweep_quarantine/dagRuns", json=body)
     by_api = DagRun("sweep_quarantine", asked.raise_for_status().json()["dag_run_id"])
@@ -130,6 +161,44 @@ def test_a_backfill_over_three_days_beside_the_live_schedule(place: Place) -> No
     event = {"asset_id": assets[0]["id"], "extra": {"mark": mark_id}}
     airflow.http.post("/api/v2/assets/events", json=event).raise_for_status()
     _refused(airflow, _woken(airflow, mark_id), mark_id)
+
+
+def test_a_backfilled_day_is_reported_again_from_its_inventory_or_says_that_none_is_kept(
+    place: Place,
+) -> None:
+    airflow = place.airflow
+    place.lastgood("inventory", "take", place.store)
+    kept = place.operator("inventories")["inventories"]
+    clock = datetime.now(UTC) - 2 * HOUR
+    day = clock.replace(hour=2, minute=0, second=0, microsecond=0) - DAY  # ended at 2 o'clock
+    for run in airflow.get("/api/v2/dags/reconcile_inventory/dagRuns")["dag_runs"]:
+        airflow.wait(DagRun("reconcile_inventory", run["dag_run_id"]), PATIENCE)
+
+    _again(airflow, "reconcile_inventory", day - DAY, day)
+    runs = _ended(airflow, "reconcile_inventory", day - DAY, day)
+    absent, present = [_reported(airflow, run["dag_run_id"]) for run in runs]
+    assert f"no inventory of store {place.store}" in absent["skipped"].lower()
+    assert (present["absent"], len(present["reports"])) == ([], 1)
+    assert place.operator("inventories")["inventories"] == kept  # nothing was listed or dropped
+
+
+def _reported(airflow: AirflowApi, run_id: str) -> dict[str, Any]:
+    """What the run answered for the project."""
+    run = DagRun("reconcile_inventory", run_id)
+    told = [airflow.returned(run, one) for one in airflow.tasks(run) if one.task_id == "reconcile"]
+    found: dict[str, Any] = next(one for one in told if one["project"] == PROJECT)
+    return found
+
+
+def test_marks_that_are_made_again_from_the_last_one_on_are_the_same(
+    place: Place, backfilled: Backfilled
+) -> None:
+    airflow, last = place.airflow, backfilled.last
+    _wait_for_room(airflow)
+    _again(airflow, "mark_retention", last - HOUR, last)
+    runs = _ended(airflow, "mark_retention", last - HOUR, last)
+    assert [run["state"] for run in runs] == ["success"] * 2
+    assert _marks(place) == backfilled.made
 
 
 def _woken(airflow: AirflowApi, mark_id: int) -> DagRun:
