@@ -189,11 +189,12 @@ def _sweep(demo: Demo) -> None:
             raise StackError(f"the sweep asks for approval: {plan.stop}")
         if not _of_stage(demo, plan.quarantine):
             break
-    hidden = _in_state(demo, "quarantined")
+    hidden, gone = _in_state(demo, "quarantined"), _in_state(demo, "deleted")
+    found = f"{len(hidden)} of {len(demo.checkpoints())} checkpoints"
     demo.screen.expect(
         "candidates lie in quarantine, where nobody may read them",
-        bool(hidden or _in_state(demo, "deleted")),
-        f"{len(hidden)} of {len(demo.checkpoints())} checkpoints",
+        bool(hidden or gone),
+        f"{found}, and {len(gone)} are deleted already" if gone else found,
     )
     for _ in range(_ROUNDS):
         with demo.screen.step("wait until the grace of the quarantine is over"):
