@@ -217,7 +217,8 @@ def test_reconcile_exits_with_1_after_writing_the_report_of_a_failed_check(
     lost = world.commit(1)
     path = tmp_path / "store" / layout.object_key(lost.prefix, "model.bin")
     path.unlink()
-    (tmp_path / "store" / "stray").write_bytes(b"12345")
+    stray = tmp_path / "store" / "stray\x1b[2J\nforged"  # what a terminal must not obey
+    stray.write_bytes(b"12345")
 
     told = lastgood("reconcile", "vision")
     (finding,) = [
@@ -227,7 +228,8 @@ def test_reconcile_exits_with_1_after_writing_the_report_of_a_failed_check(
     ]
     explained = lastgood("findings", "explain", finding["finding"], "--reason", "a probe")
     refused = lastgood("findings", "close", finding["finding"])
-    (tmp_path / "store" / "stray").unlink()
+    opened = lastgood("findings", "show", finding["finding"]).out
+    stray.unlink()
     closed = lastgood("findings", "close", finding["finding"])
     again = lastgood("reconcile", "vision")
     (after, before) = [
@@ -239,8 +241,9 @@ def test_reconcile_exits_with_1_after_writing_the_report_of_a_failed_check(
     assert "nothing-committed-absent" in told.out
     assert explained.code == 0
     assert (refused.code, closed.code, again.code) == (3, 0, 1)
-    assert "stray" in refused.err
-    assert "closed" in lastgood("findings", "show", finding["finding"]).out
+    assert r"stray\x1b[2J" in refused.err
+    assert r"local:stray\x1b[2J\nforged, explained" in opened
+    assert "\x1b" not in opened + refused.err
     assert shown.out.splitlines()[1].startswith("failed first: nothing-committed-absent, which ")
     assert "finding closed: untracked" in lastgood("reports", "diff", str(before), str(after)).out
     assert lastgood("reports", "show", str(before), "--csv").out.startswith("project,store,")

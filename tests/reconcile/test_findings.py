@@ -4,6 +4,8 @@ inventory shows alone."""
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from psycopg.types.json import Jsonb
 from lastgood.catalog import findings, history
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.findings import Finding
-from lastgood.errors import Conflict
+from lastgood.errors import Conflict, InvalidInput
 from lastgood.flows.reconciliation import finding_close
 from lastgood.flows.reconciliation.finding_close import FindingStands
 from lastgood.flows.services import stores_of
@@ -114,6 +116,13 @@ def test_words_at_once_follow_one_another_and_a_finding_closes_in_a_store_that_w
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(explain, ("a", "b", "c", "d")))
     assert _happened(catalog, opened) == ["opened", *["explained"] * 4]
+
+    with catalog.transaction() as tx:
+        assign = partial(findings.assign, tx, opened.finding_id, actor="ann", at=history.now(tx))
+        with pytest.raises(InvalidInput, match="owner"):
+            assign(owner="  ", deadline=opened.deadline)
+        with pytest.raises(InvalidInput, match="deadline"):
+            assign(owner="ann", deadline=opened.opened_at - timedelta(days=1))
 
     prepared.owner.execute(
         "INSERT INTO stores (store, kind, config, failure_domain, tier)"

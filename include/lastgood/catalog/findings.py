@@ -21,7 +21,7 @@ from psycopg.types.json import Jsonb
 
 from lastgood.catalog import locks
 from lastgood.catalog.db import Transaction
-from lastgood.errors import Conflict, NotFound
+from lastgood.errors import Conflict, InvalidInput, NotFound
 from lastgood.rules.finding_owners import Owners
 
 _NAMESPACE = UUID("4f6f2b3e-5d0a-4a6e-9c55-6a1d0f1c7b11")
@@ -240,7 +240,9 @@ def _see(
 
 def explain(tx: Transaction, finding_id: UUID, *, reason: str, actor: str, at: datetime) -> Finding:
     """Record an operator's account of a finding. It stays listed while its bytes are there, and
-    opens again if they become more. Raises NotFound, Conflict for a closed one."""
+    opens again if they become more. Raises NotFound, Conflict for a closed one, InvalidInput for a
+    reason of nothing."""
+    _require_said(reason, "reason")
     found = _not_closed(tx, finding_id)
     _append(tx, found, "explained", found, actor, {"reason": reason}, at)
     return get(tx, finding_id)
@@ -255,12 +257,21 @@ def assign(
     actor: str,
     at: datetime,
 ) -> Finding:
-    """Give a finding another owner and deadline (UTC). Raises NotFound, Conflict for a closed
-    one."""
+    """Give a finding another owner and deadline (UTC). Raises NotFound, Conflict for a closed one,
+    InvalidInput for an owner of nothing and for a deadline that has passed at `at`."""
+    _require_said(owner, "owner")
+    if deadline < at:
+        reason = f"{deadline.isoformat()} has passed; give one that is to come"
+        raise InvalidInput(where="deadline", reason=reason)
     found = _not_closed(tx, finding_id)
     facts = {"owner": owner, "deadline": deadline.isoformat()}
     _append(tx, found, "assigned", found, actor, facts, at)
     return get(tx, finding_id)
+
+
+def _require_said(text: str, where: str) -> None:
+    if not text.strip():
+        raise InvalidInput(where=where, reason="it is empty")
 
 
 def _not_closed(tx: Transaction, finding_id: UUID) -> Finding:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from lastgood.cli.output import visible
 from lastgood.errors import LastgoodError
 from lastgood.flows.as_json import as_json
 
@@ -54,7 +55,7 @@ def fail(error: LastgoodError, *, as_document: bool) -> NoReturn:
     if as_document:
         print(json.dumps(problem(error), indent=2))
     else:
-        print(f"lastgood: {error}", file=sys.stderr)
+        print(f"lastgood: {visible(str(error))}", file=sys.stderr)
     raise SystemExit(code_of(error))
 
 

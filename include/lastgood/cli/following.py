@@ -8,9 +8,9 @@ from uuid import UUID
 import typer
 
 from lastgood.catalog import findings as catalog_findings
-from lastgood.catalog import history
+from lastgood.catalog import history, reports
 from lastgood.cli.opening import actor, require_known, services
-from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
+from lastgood.cli.output import Json, Project, print_json, print_table, say, steps, visible
 from lastgood.cli.typed import not_empty, typed_instant
 from lastgood.reports.words import human_bytes, instant
 
@@ -33,6 +33,7 @@ def list_findings(
         now = history.now(tx)
         wanted = None if project is None else [project, SHARED]
         found = catalog_findings.current(tx, projects=wanted, closed=closed)
+        is_looked_at = bool(reports.summaries(tx, project=project, limit=1))
     if json:
         print_json({"findings": [finding_json(one, now) for one in found]})
         return
@@ -49,7 +50,11 @@ def list_findings(
         for one in found
     ]
     headers = ["finding", "cause", "where", ">size", "owner", "deadline", "state"]
-    print_table(headers, rows, "None: nothing is unexplained.")
+    if is_looked_at:
+        none = "None: nothing is unexplained."
+    else:
+        none = "No store was looked at yet: run `lastgood reconcile`."
+    print_table(headers, rows, none)
 
 
 @findings.command("explain")
@@ -102,7 +107,8 @@ def show_finding(finding_id: FindingId, json: Json = False) -> None:
         print_json({"finding": finding_json(found, now), "events": happened})
         return
     state = "overdue" if found.is_overdue(now) else found.state
-    say(f"{found.cause} in {found.store}:{found.key_range or 'the whole store'}, {state}")
+    place = visible(found.key_range, one_line=True) or "the whole store"
+    say(f"{found.cause} in {found.store}:{place}, {state}")
     say(f"{found.owner} until {instant(found.deadline)}")
     rows = [
         [
@@ -117,7 +123,7 @@ def show_finding(finding_id: FindingId, json: Json = False) -> None:
     ]
     print_table(["when", "what", ">objects", ">bytes", "by", ""], rows, "")
     for sample in found.samples:
-        say(f"  {sample['key']} ({sample['bytes']:,} bytes)")
+        say(f"  {visible(sample['key'], one_line=True)} ({sample['bytes']:,} bytes)")
 
 
 @findings.command("close")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -27,6 +28,8 @@ Project = Annotated[
     str | None, typer.Option("--project", "-p", help="Only this project.", metavar="PROJECT")
 ]
 _PIPED_WIDTH = 240  # wide enough that no name is cut where nobody reads a terminal
+_HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_MOVES = re.compile(f"{_HIDDEN.pattern}|[\n\u2028\u2029]")
 _COLOURS = {
     "present": "green",
     "pass": "green",
@@ -58,14 +61,21 @@ def print_json(document: Any) -> None:
     print(json.dumps(as_json(document), indent=2, ensure_ascii=False))
 
 
+def visible(text: str, *, one_line: bool = False) -> str:
+    """Text that a terminal only shows: a key of a store may hold what moves the cursor or turns the
+    line around. Such characters are written out (`\\x1b`); of one line, so are its breaks."""
+    hidden = _MOVES if one_line else _HIDDEN
+    return hidden.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def say(text: str) -> None:
     """One line for people."""
-    console().print(escape(text), soft_wrap=True)
+    console().print(escape(visible(text)), soft_wrap=True)
 
 
 def shown(word: object) -> str:
     """A state or verdict in its colour."""
-    text = escape(str(word))
+    text = escape(visible(str(word), one_line=True))
     colour = _COLOURS.get(str(word))
     return f"[{colour}]{text}[/{colour}]" if colour else text
 

@@ -9,7 +9,7 @@ import typer
 
 from lastgood.catalog import reports as catalog_reports
 from lastgood.cli.opening import report_folder, require_known, services
-from lastgood.cli.output import Json, Project, print_json, print_table, say
+from lastgood.cli.output import Json, Project, print_json, print_table, say, visible
 from lastgood.reports.diff import compare
 from lastgood.reports.words import human_bytes, instant, line_name, outlook
 from lastgood.rules.byte_equation import Line
@@ -96,7 +96,8 @@ def show_report(
         if not check["passed"]:
             say(f"failed ({check['severity']}): {check['says']}: {check['observed']}")
     for one in document["findings"]:
-        say(f"finding: {one['cause']} {one['key_range']}, {human_bytes(one['bytes'])}")
+        place = visible(one["key_range"], one_line=True)
+        say(f"finding: {one['cause']} {place}, {human_bytes(one['bytes'])}")
 
 
 @reports.command("write")
@@ -145,9 +146,8 @@ def diff_reports(
     print_table(["line", ">before", ">after", ">change"], lines, "No line changed.")
     for finding in found.findings:
         size = f"{finding.before_bytes:,} to {finding.after_bytes:,} bytes"
-        say(
-            f"finding {finding.how}: {finding.cause} {finding.key_range} of {finding.owner}, {size}"
-        )
+        place = visible(finding.key_range, one_line=True)
+        say(f"finding {finding.how}: {finding.cause} {place} of {finding.owner}, {size}")
     for check in found.checks:
         word = {True: "passes", False: "fails", None: "is not there"}
         say(f"check {check.name} {word[check.after]} now: {check.observed}")
