@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from lastgood.catalog import (
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.holds import NewHold
 from lastgood.catalog.projects import StoreRow
+from lastgood.cli.typed import typed_instant
 from lastgood.flows.keeping import hold, retire
 from lastgood.flows.policy_change import policy_diff
 from lastgood.flows.retention import mark
@@ -79,6 +80,8 @@ def eventful(world: World) -> tuple[World, datetime, datetime]:
             put_clock(world, end - timedelta(minutes=5))
             world.generation(2, resumed_from=made[-1].checkpoint.position)
             world.release_writer()
+        if hour == 128:
+            world.generation(2, stage="sft")
         if hour == 120:
             scope = Scope(PROJECT, "gpt", "sft")
             retire.ask(world.catalog, world.stores, scope, reason="over", actor="operator:ann")
@@ -320,6 +323,10 @@ def test_files_and_versions_are_compared_and_what_is_wrong_is_named(
         compared(world, "short@v1", str(file), since=world.now() + HOUR)
     with pytest.raises(errors.InvalidInput, match="has not passed yet"):
         compared(world, "short@v1", str(file), until=world.now() + HOUR)
+    with pytest.raises(errors.InvalidInput, match="--to: give an instant from 1970 on"):
+        compared(world, "short@v1", str(file), until=datetime(1, 1, 2, tzinfo=UTC))
+    with pytest.raises(errors.InvalidInput, match="is not an instant with its zone"):
+        typed_instant("0001-01-01T00:00:00+14:00", "--from")  # before all that UTC has
 
 
 def test_a_difference_changes_nothing_that_a_mark_decides(world: World) -> None:

@@ -33,12 +33,12 @@ def typed_instant(text: str | None, where: str) -> datetime | None:
         return None
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        reason = f"{text!r} is not an instant with its zone, such as 2026-03-01T12:00:00Z"
-        raise InvalidInput(where=where, reason=reason)
-    return at.astimezone(UTC)
+        if at.tzinfo is not None:
+            return at.astimezone(UTC)
+    except (ValueError, OverflowError):  # no instant, or none that UTC has
+        pass
+    reason = f"{text!r} is not an instant with its zone, such as 2026-03-01T12:00:00Z"
+    raise InvalidInput(where=where, reason=reason)
 
 
 def typed_duration(text: str, where: str) -> timedelta:
