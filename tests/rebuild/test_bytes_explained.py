@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lastgood.catalog import reports
+from lastgood.flows.inventories import by_name
 from lastgood.flows.reconciliation import reconcile
 from lastgood.rules import layout
 from lastgood.stores.base import Key
-from tests.factories import upload_object
+from tests.factories import send_parts, upload_object
 from tests.rebuild.conftest import Lose, Older, publish, rebuilt
 from tests.retention.world import PROJECT, World
 
@@ -43,6 +44,12 @@ def test_by_a_catalog_that_was_lost(any_world: World, lose: Lose, tmp_path: Path
     _half_deleted(any_world, 2)
     left = any_world.prepare(3, {"a.bin": b"a" * 10})
     upload_object(any_world.store, layout.object_key(left.prefix, "a.bin"), b"a" * 10)
+    store = any_world.store
+    taken = by_name.take(
+        any_world.catalog, any_world.stores, store.name, accounts_for=[PROJECT], actor="test"
+    )
+    killed = Key(f"{layout.inventory_prefix(store.name, taken.inventory)}owned-aaaaaaaa.parquet")
+    send_parts(store, killed, store.create_upload(killed, 60), b"p" * 60)
     publish(any_world)
     again = lose(any_world)
     rebuilt(again)
@@ -50,7 +57,7 @@ def test_by_a_catalog_that_was_lost(any_world: World, lose: Lose, tmp_path: Path
     document = _report(again, tmp_path / "reports")
 
     assert document["equation"]["closes"]
-    assert document["equation"]["lines"]["unexplained"] == 0
+    assert document["store_equation"]["lines"]["unexplained"] == 0
     assert document["findings"] == []
     assert document["counts"]["failed"] == 2
 
