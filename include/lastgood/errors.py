@@ -39,6 +39,12 @@ class InvalidInput(LastgoodError):
     type = "invalid-input"
 
 
+class WrongCommand(InvalidInput):
+    """{command}: {reason}"""
+
+    type = "wrong-command"
+
+
 class InvalidName(InvalidInput):
     """{where}: {name!r} is not a name; use 1 to 63 of a-z 0-9 . _ -, beginning with a letter or digit."""
 

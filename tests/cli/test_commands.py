@@ -328,8 +328,35 @@ def test_an_error_is_one_line_without_a_traceback(world: World, lastgood: Comman
 
 
 def test_a_wrong_option_is_a_usage_error(world: World, lastgood: CommandLine) -> None:
-    assert lastgood("status", "--nonsense").code == 2
+    told = lastgood("status", "--nonsense")
+    assert (told.code, told.out) == (2, "")
+    assert "No such option: --nonsense" in told.err
     assert lastgood("nonsense").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "said"),
+    [
+        (("status", "--nonsense"), "lastgood status", "No such option: --nonsense"),
+        (("nonsense",), "lastgood", "No such command 'nonsense'"),
+        (("quarantine", "nonsense"), "lastgood quarantine", "No such command 'nonsense'"),
+        (("show",), "lastgood show", "Missing argument"),
+    ],
+)
+def test_with_json_a_usage_error_is_a_problem_document(
+    arguments: tuple[str, ...],
+    command: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run([*arguments, "--json"])
+
+    document = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 2
+    assert (document["type"], document["status"]) == ("wrong-command", 422)
+    assert document["detail"].startswith(f"{command}: ")
+    assert said in document["detail"]
 
 
 def test_a_catalog_that_cannot_be_reached_is_exit_code_5(lastgood: CommandLine) -> None:

@@ -9,6 +9,7 @@ from typing import NoReturn
 import psycopg
 import psycopg_pool
 import typer
+from typer._click.exceptions import ClickException  # Typer shows its subclasses only
 
 from lastgood.cli import (
     auditing,
@@ -29,8 +30,8 @@ from lastgood.cli import (
     uploads,
     working,
 )
-from lastgood.cli.exits import fail
-from lastgood.errors import InvalidInput, LastgoodError, Unavailable
+from lastgood.cli.exits import NO, fail
+from lastgood.errors import InvalidInput, LastgoodError, Unavailable, WrongCommand
 
 app = typer.Typer(
     name="lastgood",
@@ -105,7 +106,11 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     as_document = "--json" in given
     try:
         _require_unicode(given)
-        app(given, prog_name="lastgood")
+        code = app(given, prog_name="lastgood", standalone_mode=not as_document)
+    except typer.Abort:
+        raise SystemExit(NO) from None
+    except ClickException as error:
+        fail(_wrong_command(error), as_document=as_document)
     except LastgoodError as error:
         fail(error, as_document=as_document)
     except psycopg.DataError as error:
@@ -119,7 +124,13 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         fail(Unavailable(what="the catalog", reason=reason), as_document=as_document)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    raise SystemExit(0)
+    raise SystemExit(code or 0)
+
+
+def _wrong_command(error: ClickException) -> WrongCommand:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "lastgood"
+    return WrongCommand(command=command, reason=error.format_message())
 
 
 def _require_unicode(given: list[str]) -> None:
