@@ -80,12 +80,12 @@ class S3Deletes:
             yield from (outcome for told in found for outcome in told)
             return
         outcomes = [outcome for told in found for outcome in told]
-        refused = {one.key for one in outcomes if one.outcome is Outcome.REFUSED}
+        refused = {one.key: one.reason for one in outcomes if one.outcome is Outcome.REFUSED}
         lone = [(one.key, one.version_id) for one in markers if one.key not in refused]
         outcomes += (one for told in self._in_batches(self._delete_batch, lone) for one in told)
         told = {(one.key, one.version_id): one for one in outcomes}
         for one in objects:
-            reason = "it hides a version that the store refused to delete"
+            reason = f"it hides what the store refused to delete: {refused.get(one.key)}"
             yield told.get((one.key, one.version_id)) or _refused(one, reason)
 
     def _in_batches(
