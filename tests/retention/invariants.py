@@ -156,7 +156,7 @@ _RULES = {
             OR u.in_flight_bytes <> coalesce((
                    SELECT sum(a.declared_bytes) FROM attempts a
                     WHERE a.project = u.project AND a.store = u.store
-                      AND a.finished_at IS NULL), 0)
+                      AND a.finished_at IS NULL AND a.state <> 'committed'), 0)
     """,
     "each stage numbers its events, and their instants grow": """
         SELECT stage_id FROM (
