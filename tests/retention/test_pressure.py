@@ -541,7 +541,7 @@ class TestSharedStore:
     def test_what_others_gave_back_before_is_promised_by_nobody(
         self, world: World, policy: Policy
     ) -> None:
-        """Their last proof stands for an hour; what came back since is no more among the claimed."""
+        """Their last proof stands for an hour; what came back since is not claimed any more."""
         now = world.now()
         later = now + timedelta(minutes=30)
         proof = Proof(now, 900, 750, 850, 0, 50, 150, ((now, 100), (later, 10)), {}, {}, ())

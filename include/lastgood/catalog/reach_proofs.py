@@ -156,9 +156,7 @@ def needs(tx: Transaction, project: str, checkpoint_ids: Iterable[int]) -> dict[
     return found
 
 
-def dependents(
-    tx: Transaction, project: str, checkpoint_ids: Iterable[int]
-) -> dict[int, set[int]]:
+def dependents(tx: Transaction, project: str, checkpoint_ids: Iterable[int]) -> dict[int, set[int]]:
     """By checkpoint the copies, present or in quarantine, of what depends on it directly."""
     rows = tx.execute(
         """

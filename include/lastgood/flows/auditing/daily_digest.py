@@ -134,15 +134,15 @@ def _highest_witness(store: Store, project: str) -> Continued | None:
     if not numbers:
         return None
     number = max(numbers)
-    key = layout.digest_key(project, number)
-    told = control_keys.read_document(store, key)
+    newest = layout.digest_key(project, number)
+    told = control_keys.read_document(store, newest)
     facts = told["facts"]
     try:
         day = date.fromisoformat(facts["day"])
         return Continued(number, str(facts["digest"]), day, int(told["incarnation"]))
     except (LookupError, TypeError, ValueError) as error:
         reason = f"it is damaged, for it names no day, digest and incarnation: {error!r}"
-        raise StoreError(store=store.name, key=key, reason=reason) from error
+        raise StoreError(store=store.name, key=newest, reason=reason) from error
 
 
 def _witness(catalog: Catalog, store: Store, project: str, highest: Continued | None) -> None:
