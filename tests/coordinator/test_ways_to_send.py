@@ -354,9 +354,10 @@ class TestDirect:
         manifest = writer.manifest(1, self.FILES)
         waiting = ok(writer.commit(prepared["attempt"], manifest), 202)
         assert waiting["state"] == "sealed"
-        assert waiting["retry_after_seconds"] > 0
+        assert waiting["retry_after_seconds"] == 1
         polled = ok(api.client.get(waiting["poll"], headers=bearer(writer.token)))
         assert (polled["state"], polled["verification"]["objects_verified"]) == ("sealed", 0)
+        assert polled["retry_after_seconds"] == 1
         assert api.latest()["checkpoint"] is None
         # The writer may end cleanly: what it sealed is committed all the same.
         attempt = UUID(prepared["attempt"])

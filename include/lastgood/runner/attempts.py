@@ -151,8 +151,7 @@ def _body(attempt: Unfinished) -> dict[str, Any]:
 
 
 def _wait_while_sealed(coordinator: Coordinator, attempt: str, accepted: Mapping[str, Any]) -> None:
-    pause = timedelta(seconds=accepted["retry_after_seconds"])
-    state = "sealed"
-    while state == "sealed":
-        coordinator.stop.wait(pause)
-        state = coordinator.ask("GET", f"checkpoints/{attempt}")["state"]
+    answer = dict(accepted)
+    while answer["state"] == "sealed":
+        coordinator.stop.wait(timedelta(seconds=answer["retry_after_seconds"]))
+        answer |= coordinator.ask("GET", f"checkpoints/{attempt}")

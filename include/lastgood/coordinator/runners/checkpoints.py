@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field, ValidationError
 
 from lastgood.catalog.attempt_objects import AttemptObject, DeclaredObject
-from lastgood.catalog.attempts import Attempt
+from lastgood.catalog.attempts import Attempt, State
 from lastgood.coordinator.auth import (
     Caller,
     generation_token,
@@ -36,6 +36,7 @@ from lastgood.coordinator.services import services_of
 from lastgood.errors import BadManifest, InvalidInput
 from lastgood.flows.cleaning import cleanup
 from lastgood.flows.jobs import attempt_status, commit, prepare, read, upload
+from lastgood.flows.jobs.attempt_status import AttemptStatus
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.names import StageId, check_digest
 from lastgood.rules.paths import check_object_paths, check_size
@@ -43,7 +44,8 @@ from lastgood.stores.parts import part_count
 
 router = APIRouter(prefix="/v1/runner/checkpoints", tags=["runner: checkpoints"])
 
-_POLL_SECONDS = 5
+_READ_BYTES_A_SECOND = 200 * 2**20
+_LONGEST_POLL_SECONDS = 60
 
 
 class ObjectBody(Body):
@@ -236,8 +238,15 @@ def commit_checkpoint(
     )
     if outcome.checkpoint is None:
         poll = f"/lastgood/v1/runner/checkpoints/{attempt_id}"
-        waiting = {"state": "sealed", "poll": poll, "retry_after_seconds": _POLL_SECONDS}
-        return as_json(waiting, status_code=202)
+        status = attempt_status.status(
+            services.catalog, services.stores, outcome.attempt, parts=False
+        )
+        seconds = _poll_seconds(status)
+        answer = as_json(
+            {"state": "sealed", "poll": poll, "retry_after_seconds": seconds}, status_code=202
+        )
+        answer.headers["Retry-After"] = str(seconds)
+        return answer
     latest = read.latest(services.catalog, outcome.checkpoint.id.stage_id)
     return as_json(
         {
@@ -319,7 +328,10 @@ def cancel_attempt(
 
 @router.get("/{attempt}")
 def show_attempt(
-    request: Request, attempt: Annotated[Attempt, Depends(observer)], parts: bool = False
+    request: Request,
+    response: Response,
+    attempt: Annotated[Attempt, Depends(observer)],
+    parts: bool = False,
 ) -> dict[str, Any]:
     """Where an attempt stands; with `parts`, what its store holds of each object."""
     services = services_of(request)
@@ -341,12 +353,21 @@ def show_attempt(
         "problems": list(status.problems),
         "manifest_digest": status.manifest_digest,
     }
+    if now.state is State.SEALED:
+        document["retry_after_seconds"] = _poll_seconds(status)
+        response.headers["Retry-After"] = str(document["retry_after_seconds"])
     if status.parts is not None:
         document["parts"] = [
             {"path": path, "held": [_held(part) for part in held]}
             for path, held in status.parts.items()
         ]
     return document
+
+
+def _poll_seconds(status: AttemptStatus) -> int:
+    """When it is worth to ask again: the time that the rest takes to read, within bounds."""
+    rest_bytes = status.total_bytes - status.bytes_verified
+    return max(1, min(rest_bytes // _READ_BYTES_A_SECOND, _LONGEST_POLL_SECONDS))
 
 
 def _held(part: Any) -> Mapping[str, Any]:
