@@ -122,6 +122,7 @@ def test_a_held_copy_stays_as_it_is_while_others_go_and_goes_when_it_is_released
     assert everything(store, free) == []
     with world.catalog.transaction() as tx:
         (standing,) = copy_locks.standing(tx, PROJECT, "cloud")
+        assert copy_locks.totals(tx) == {(PROJECT, "cloud"): (1, 2)}
         assert tombstones.of_copy(tx, PROJECT, held.copy_id) is None
     assert (standing.checkpoint, standing.state) == (held.checkpoint, "quarantined")
     assert (standing.look.ends_at, standing.look.reason) == (None, "under legal hold")
@@ -136,6 +137,7 @@ def test_a_held_copy_stays_as_it_is_while_others_go_and_goes_when_it_is_released
     assert looks(world, held) == [(1, 2), (0, 0)]
     with world.catalog.transaction() as tx:
         assert copy_locks.standing(tx, PROJECT, "cloud") == []
+        assert copy_locks.totals(tx) == {}
         tombstone = tombstones.of_copy(tx, PROJECT, held.copy_id)
     assert tombstone is not None
     assert tombstone.proof is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lastgood.catalog.copies import Copy
@@ -72,6 +72,20 @@ def standing(tx: Transaction, project: str, store: str) -> Sequence[LockedCopy]:
         {"project": project, "store": store},
     )
     return [_locked(project, row) for row in rows]
+
+
+def totals(tx: Transaction) -> Mapping[tuple[str, str], tuple[int, int]]:
+    """How many copies have something locked, and the bytes of that, by project and store."""
+    rows = tx.execute(
+        """
+        SELECT c.project, c.store, count(*) AS copies, sum(l.bytes)::bigint AS bytes
+          FROM (SELECT DISTINCT ON (copy_id) copy_id, versions, bytes FROM copy_locks
+                 ORDER BY copy_id, look_id DESC) AS l
+          JOIN copies AS c USING (copy_id)
+         WHERE c.state <> 'deleted' AND l.versions > 0 GROUP BY c.project, c.store
+        """
+    )
+    return {(row["project"], row["store"]): (row["copies"], row["bytes"]) for row in rows}
 
 
 def _locked(project: str, row: dict[str, object]) -> LockedCopy:

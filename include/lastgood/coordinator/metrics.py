@@ -17,6 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from lastgood.catalog import (
+    copy_locks,
     durations,
     finding_alerts,
     incomplete_uploads,
@@ -68,6 +69,7 @@ class _OfCatalog(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._catalog.transaction() as tx:
             yield from _states(tx)
+            yield from _locked(tx)
             yield from _ages(tx)
             yield from _explained(tx)
             yield from _attention(tx)
@@ -87,6 +89,17 @@ def _states(tx: Transaction) -> Iterator[Metric]:
             one = known.get((state, project, store))
             number.add_metric([state, project, store], one.number if one else 0)
             size.add_metric([state, project, store], one.bytes if one else 0)
+    yield number
+    yield size
+
+
+def _locked(tx: Transaction) -> Iterator[Metric]:
+    labels = ["project", "store"]
+    number = _gauge("locked_copies", "Copies that a lock of their store keeps", labels)
+    size = _gauge("locked_bytes", "Bytes of their locked versions", labels)
+    for where, (copies, size_bytes) in copy_locks.totals(tx).items():
+        number.add_metric(where, copies)
+        size.add_metric(where, size_bytes)
     yield number
     yield size
 
