@@ -41,7 +41,8 @@ class Written:
 
 
 class Prepared:
-    """One store `local` below `root`, and what its catalog says of it."""
+    """One store `local` below `root`, and what its catalog says of it. Nobody claims the store: its
+    control keys state no facts that a guard could compare."""
 
     def __init__(
         self, owner_dsn: str, root: Path, *, projects: tuple[str, ...] = ("vision",)
@@ -58,7 +59,6 @@ class Prepared:
         )
         for project in projects:
             self.add_project(project)
-        self.put(layout.CATALOG_KEY, b"{}")
 
     def add_project(self, project: str) -> None:
         self.owner.execute(
