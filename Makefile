@@ -13,10 +13,10 @@ STACK := $(PY) -m lastgood.stack
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch run up stop status test test-fast test-slow soak lint format bench screenshots lock clean
+.PHONY: help venv torch run up stop status check test test-fast test-slow soak lint format bench screenshots lock clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: .venv/.installed ## Create .venv with the locked dependencies
 
@@ -30,11 +30,16 @@ venv: .venv/.installed ## Create .venv with the locked dependencies
 .venv/.installed: .venv/.uv-$(UV_VERSION) requirements.lock pyproject.toml
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip sync --quiet --require-hashes requirements.lock
 	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@if [ -e .venv/.torch ]; then $(ADD_TORCH); fi
 	@touch $@
 
-torch: venv ## Add PyTorch, for examples/train_torch.py and its tests
-	$(PY) -m ensurepip
-	$(PY) -m pip install --quiet $(shell sed -n 's/^torch = \["\(.*\)"\]/\1/p' pyproject.toml)
+# Kept apart from the lock, which would bring it to everyone; what follows the lock removes it.
+ADD_TORCH = $(PY) -m ensurepip && $(PY) -m pip install --quiet \
+  $(shell sed -n 's/^torch = \["\(.*\)"\]/\1/p' pyproject.toml)
+
+torch: venv ## Add PyTorch, for examples/train_torch.py and its tests; `make venv` keeps it
+	$(ADD_TORCH)
+	@touch .venv/.torch
 
 run: venv ## Start the stack and take the demo training job through everything
 	$(PY) -m lastgood.stack.demo
@@ -48,14 +53,26 @@ stop: ## Stop the stack; no process of it is left
 status: venv ## Show what runs, where, and how much memory it takes
 	@$(STACK) status || [ $$? -eq 3 ]
 
-test: test-fast test-slow ## Run the whole test suite
-
 # One worker a core, each with its own PostgreSQL; a file stays with one worker, and its fixtures.
+FAST := $(BIN)/pytest -m "not slow" -n auto --dist loadfile
+# Two stacks wait for their own schedulers side by side. The files of the longest tests come first by
+# name, not the files of the most tests.
+SLOW := $(BIN)/pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder
+
+ifdef FILE
+test: venv ## Run the whole test suite, or FILE=tests/rules only
+	$(BIN)/pytest $(FILE)
+else
+test: test-fast test-slow
+endif
+
 test-fast: venv ## Run the tests that need neither Airflow nor a browser
-	$(BIN)/pytest -m "not slow" -n auto --dist loadfile
+	$(FAST)
 
 test-slow: venv ## Run the others: Airflow, the demo, the browser, long faults
-	$(BIN)/pytest -m slow
+	$(SLOW)
+
+check: lint test-fast ## Check what a change needs before its commit: lint and test-fast
 
 soak: venv ## Let the state machine and all interleavings run long, from other seeds each time
 	LASTGOOD_SOAK=1 $(BIN)/pytest -o timeout=0 tests/retention/test_state_machine.py tests/concurrency

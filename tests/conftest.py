@@ -34,6 +34,7 @@ from tests.ceph.fixtures import (  # noqa: F401 - tests find fixtures by their n
     ceph_versioned_bucket,
     make_ceph_bucket,
 )
+from tests.slowest import pytest_terminal_summary  # noqa: F401 - pytest finds it by its name
 
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
