@@ -6,12 +6,18 @@ on one real S3 server in one run; and how much a commit reads.
 
 The server is a Ceph gateway on loopback that keeps everything in memory; a coordinator process
 grants presigned URLs. All send with the same number of connections (`--at-once`), each in a process
-of its own; every time is the best of `--rounds`, taken in turns. The last line is JSON.
+of its own; every time is the best of `--rounds`, taken in turns. The last line is JSON. Client and
+server share the machine, so that the client's processor time tells more than the clock where there
+are few cores: both are printed.
 
     upload      bytes per second until the server has every part, SHA-256 of each object included
                 / `rclone copy` (at least 0.9), / boto3's transfer manager (at least 1.0)
-    download    into a folder, every SHA-256 compared, / the same two (0.9 and 1.0)
+    download    into a folder, every SHA-256 compared, / the same two (0.9 and 1.0): rclone compares
+                an MD5, boto3 nothing. "verified too": / the same with a SHA-256 pass over what they
+                fetched. "durable both": until it is on the disk, ours by `durable=True`, which is
+                the default, theirs by a sync
     single      the same of one file instead of shards
+    cpu         processor seconds of the client for each GiB
     read        bytes that a commit reads per committed byte: where the store attests the SHA-256 of
                 parts (`attested`), and where it does not (`counted`)
 """
@@ -19,6 +25,7 @@ of its own; every time is the best of `--rounds`, taken in turns. The last line 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import resource
@@ -28,6 +35,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -43,6 +51,7 @@ from lastgood.catalog.migrate import migrate
 from lastgood.catalog.tokens import create_project_key
 from lastgood.flows.settings.apply import apply
 from lastgood.runner import Workload, upload
+from lastgood.runner.upload import WORKERS
 from lastgood.stack.ceph import Ceph
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.ceph.attesting import AttestingServer
@@ -50,6 +59,8 @@ from tests.ceph.fixtures import environment_of
 from tests.faults.s3_proxy import S3Proxy
 
 FEW_BYTES = 1 << 20
+TARGETS = {"rclone": 0.9, "boto3": 1.0}  # of the time that the others take
+ALSO = ("verified", "durable")
 PART_BYTES = 64 << 20  # what everybody sends at once
 CONFIGURATION = {
     "policies/bench.yaml": "name: bench\nroles:\n  hot: {keep: newest, count: 99}\n"
@@ -74,11 +85,15 @@ def save(files: Path, at_once: int) -> dict[str, float]:
         return cost | {"commit_seconds": time.perf_counter() - sent}
 
 
-def fetch(files: Path, at_once: int) -> dict[str, float]:
+def fetch(files: Path, at_once: int, *, durable: bool = False) -> dict[str, float]:
     with _folder(files) as folder, _workload() as workload:
         with measuring() as cost:
-            workload.download("latest", folder / "restored", workers=at_once)
+            workload.download("latest", folder / "restored", workers=at_once, durable=durable)
         return cost
+
+
+def fetch_durably(files: Path, at_once: int) -> dict[str, float]:
+    return fetch(files, at_once, durable=True)
 
 
 def boto3_up(files: Path, at_once: int) -> dict[str, float]:
@@ -90,14 +105,15 @@ def boto3_up(files: Path, at_once: int) -> dict[str, float]:
 
 
 def boto3_down(files: Path, at_once: int) -> dict[str, float]:
-    with _folder(files) as folder, _manager(at_once) as manager, measuring() as cost:
-        arriving = [
-            manager.download("others", file.name, str(folder / file.name))
-            for file in files.iterdir()
-        ]
-        for one in arriving:
-            one.result()
-    return cost
+    with _folder(files) as folder, _manager(at_once) as manager:
+        with measuring() as cost:
+            arriving = [
+                manager.download("others", file.name, str(folder / file.name))
+                for file in files.iterdir()
+            ]
+            for one in arriving:
+                one.result()
+        return cost | until_sure(cost, folder)
 
 
 def rclone_up(files: Path, at_once: int) -> dict[str, float]:
@@ -107,17 +123,20 @@ def rclone_up(files: Path, at_once: int) -> dict[str, float]:
 
 
 def rclone_down(files: Path, at_once: int) -> dict[str, float]:
-    with _folder(files) as folder, measuring() as cost:
-        rclone(_ceph(), "copy", *_as_many(at_once), "ceph:others", str(folder))
-    return cost
+    with _folder(files) as folder:
+        with measuring() as cost:
+            rclone(_ceph(), "copy", *_as_many(at_once), "ceph:others", str(folder))
+        return cost | until_sure(cost, folder)
 
 
+# Each fetches what it sent itself: rclone compares an MD5 that it has kept beside a large object.
 CLIENTS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "upload.ours": save,
-    "upload.rclone": rclone_up,
-    "upload.boto3": boto3_up,
     "download.ours": fetch,
+    "durable.ours": fetch_durably,
+    "upload.rclone": rclone_up,
     "download.rclone": rclone_down,
+    "upload.boto3": boto3_up,
     "download.boto3": boto3_down,
 }
 
@@ -135,6 +154,27 @@ def measuring() -> Iterator[dict[str, float]]:
     cpu_before, began = cpu_seconds(), time.perf_counter()
     yield cost
     cost |= {"seconds": time.perf_counter() - began, "cpu_seconds": cpu_seconds() - cpu_before}
+
+
+def until_sure(cost: Mapping[str, float], folder: Path) -> dict[str, float]:
+    """The seconds until what was fetched would outlive a power cut, and those until its SHA-256 is
+    known, as of ours they are."""
+    began = time.perf_counter()
+    for file in folder.iterdir():
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    synced = time.perf_counter()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(_sha256, folder.iterdir()))
+    return {
+        "durable_seconds": cost["seconds"] + synced - began,
+        "verified_seconds": cost["seconds"] + time.perf_counter() - synced,
+    }
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _workload() -> Workload:
@@ -237,11 +277,13 @@ def transfers(
     found: dict[str, float] = {}
     for _ in range(rounds):
         for name in CLIENTS:
+            os.sync()  # nobody pays for what another one left to be written
             for value, amount in ask_client(name, files, at_once, environment).items():
                 best = max if value == "peak_bytes" else min
                 key = f"{name}.{value}"
                 found[key] = best(found.get(key, amount), amount)
-            print(f"  {name}: {found[f'{name}.seconds']:.3f} s", flush=True)
+            seconds, cpu = found[f"{name}.seconds"], found[f"{name}.cpu_seconds"]
+            print(f"  {name}: {seconds:.3f} s, {cpu:.3f} s of processors", flush=True)
     for bucket in ("plain", "others"):  # the server keeps everything in memory
         for one in client.list_objects_v2(Bucket=bucket).get("Contents", ()):
             if one["Size"] > FEW_BYTES:
@@ -270,11 +312,17 @@ def judge(found: Mapping[str, Any]) -> dict[str, tuple[float, float | None]]:
     """How many times as fast we are, and how many we ought to be."""
     verdicts: dict[str, tuple[float, float | None]] = {}
     for kind in ("shards", "single"):
+        times = found[kind]
         for what in ("upload", "download"):
             for other, target in (("rclone", 0.9), ("boto3", 1.0)):
-                times = found[kind]
                 ratio = times[f"{what}.{other}.seconds"] / times[f"{what}.ours.seconds"]
                 verdicts[f"{kind}: {what} / {other}"] = (ratio, target)
+        for other in TARGETS:
+            theirs = {name: times[f"download.{other}.{name}_seconds"] for name in ALSO}
+            ratio = theirs["verified"] / times["download.ours.seconds"]
+            verdicts[f"{kind}: download / {other}, verified too"] = (ratio, None)
+            ratio = theirs["durable"] / times["durable.ours.seconds"]
+            verdicts[f"{kind}: download / {other}, durable both"] = (ratio, None)
     for name, amount in found["read"].items():
         verdicts[f"bytes read per committed byte, {name}"] = (amount, None)
     return verdicts
@@ -297,6 +345,10 @@ def main() -> None:
         found = measure(folder, options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    for kind in ("shards", "single"):
+        for name in CLIENTS:
+            cpu = found[kind][f"{name}.cpu_seconds"] / options.bytes * (1 << 30)
+            print(f"{kind}: {name}: {cpu:.2f} processor seconds for each GiB")
     verdicts = judge(found)
     for name, (value, target) in verdicts.items():
         said = "" if target is None else " meets" if value >= target else " MISSES"

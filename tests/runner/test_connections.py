@@ -47,6 +47,10 @@ class _Handler(BaseHTTPRequestHandler):
         if length is None:
             self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(CONTENT), CONTENT))
             return
+        if "silent" in self.path:
+            self.wfile.write(CONTENT[:500_000])
+            self.server.over.wait(20)
+            return
         self.wfile.write(CONTENT[:1000] if "broken" in self.path else CONTENT)
         self.close_connection = any(word in self.path for word in ("broken", "closes"))
 
@@ -77,6 +81,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__((LOOPBACK, 0), _Handler)
         self.asked: list[str] = []
+        self.over = threading.Event()
         self.url = f"http://{LOOPBACK}:{self.server_port}"
 
     def shutdown_request(self, request: Any) -> None:
@@ -94,6 +99,7 @@ def serving() -> Iterator[_Server]:
     try:
         yield server
     finally:
+        server.over.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -160,6 +166,16 @@ def test_an_answer_that_breaks_off_may_be_asked_for_again(
 ) -> None:
     with pytest.raises(Transient, match="IncompleteRead"):
         get(connections, f"{server.url}/broken?X-Amz-Signature=secret")
+
+
+def test_silence_in_the_middle_of_an_answer_ends(
+    monkeypatch: pytest.MonkeyPatch, connections: Connections, server: _Server
+) -> None:
+    monkeypatch.setattr(
+        "lastgood.runner.connections.SILENCE_TIMEOUT", datetime.timedelta(milliseconds=100)
+    )
+    with pytest.raises(Transient, match="does not answer: TimeoutError: timed out"):
+        get(connections, f"{server.url}/silent")
 
 
 def test_a_refusal_in_the_middle_of_the_sending_is_heard(

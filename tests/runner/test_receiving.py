@@ -81,15 +81,13 @@ def item_of(content: bytes, *, part_bytes: int | None = PART) -> ManifestObject:
     return ManifestObject("big", len(content), sha256, None, part_bytes, digests)
 
 
-def receive(
-    store: Any, item: ManifestObject, folder: Path, workers: int = 4, how: str = "presigned"
-) -> Progress:
+def receive(store: Any, item: ManifestObject, folder: Path, workers: int = 4) -> Progress:
     client = Client(httpx.Client(), store)
     coordinator = Coordinator.at("http://127.0.0.1:1", "", retry=Retry(), client=client)
-    lease = SimpleNamespace(how=how, checkpoint=SimpleNamespace(id="p/w/s/1.1"))
+    lease = SimpleNamespace(how="presigned", checkpoint=SimpleNamespace(id="p/w/s/1.1"))
     reading: Any = SimpleNamespace(lease=lease, request_for=lambda path: (f"http://s3/{path}", {}))
     progress = Progress(item.size_bytes)
-    Receiver(coordinator, reading, folder, progress, workers).receive([item])
+    Receiver(coordinator, reading, folder, progress, workers, durable=False).receive([item])
     assert progress.done_bytes == item.size_bytes
     return progress
 
@@ -163,7 +161,7 @@ def test_spans_may_come_in_any_order(tmp_path: Path) -> None:
                 take(memoryview(CONTENT)[spans[index].start : spans[index].end])
         assert [arriving.end(spans[index]) for index in order] == [False, False, False, True]
         assert arriving.is_right()
-        arriving.close(durably=False)
+        arriving.close()
 
 
 def test_one_span_that_leads_and_others_that_overtake_it(tmp_path: Path) -> None:
@@ -177,7 +175,7 @@ def test_one_span_that_leads_and_others_that_overtake_it(tmp_path: Path) -> None
         take(memoryview(CONTENT)[first.start : first.end])
     assert arriving.end(first)
     assert arriving.is_right()
-    arriving.close(durably=False)
+    arriving.close()
 
 
 def test_an_empty_object_is_not_asked_for(tmp_path: Path) -> None:

@@ -15,22 +15,33 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lastgood.rules.manifest import ManifestObject
-from lastgood.runner.durable import NEW_OR_OLD, write_all
+from lastgood.runner.durable import NEW_OR_OLD, begin_writing, write_all
 from lastgood.runner.files import new_buffer
 from lastgood.runner.leftover import Leftover, leftover, nothing_left, read_chunks
 from lastgood.runner.progress import Progress
 from lastgood.runner.spans import Span
 
-BUFFER_BYTES = 256 << 10  # stays in a core's cache between kernel, hash and kernel
+BUFFER_BYTES = 512 << 10  # stays in a core's cache between kernel, hash and kernel
+_STRETCH_BYTES = 8 << 20  # what the disk is given at once
 Take = Callable[[memoryview], None]
 
 
 class Arriving:
     """One object on its way into the file `target`. It begins with what an earlier try left there;
-    each of the missing spans, of at most `most` bytes, is received by one thread."""
+    each of the missing spans, of at most `most` bytes, is received by one thread. `durable`: it is
+    to outlive a power cut."""
 
-    def __init__(self, target: Path, item: ManifestObject, most: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        target: Path,
+        item: ManifestObject,
+        most: int,
+        progress: Progress,
+        *,
+        durable: bool = True,
+    ) -> None:
         self.item = item
+        self._durable = durable
         self.replacement_url: str | None = None  # in the place of one that the store refused
         self._target = target
         self._most = most
@@ -62,11 +73,10 @@ class Arriving:
 
         def take(chunk: memoryview) -> None:
             fitting = chunk[: span.end - span.at]
-            write_all(fd, fitting, span.at)
+            self._write(fd, span, fitting)
             if leads:
                 self._digest.update(fitting)
                 self._hashed_bytes += len(fitting)
-            span.at += len(fitting)
             self._progress.add(len(fitting))
             if len(fitting) < len(chunk):
                 self._excess_bytes += len(chunk) - len(fitting)
@@ -76,6 +86,13 @@ class Arriving:
         finally:
             if leads:
                 self._hashing.release()
+
+    def _write(self, fd: int, span: Span, chunk: memoryview) -> None:
+        write_all(fd, chunk, span.at)
+        before = span.at // _STRETCH_BYTES
+        span.at += len(chunk)
+        if self._durable and span.at // _STRETCH_BYTES > before:
+            begin_writing(fd, before * _STRETCH_BYTES, _STRETCH_BYTES)
 
     def _takes_the_lead(self, span: Span) -> bool:
         """Whether the span is the next to be hashed; then nobody else hashes."""
@@ -133,8 +150,15 @@ class Arriving:
         self._progress.add(-self._arrived_bytes)
         self._begin_with(nothing_left(self.item, self._most))
 
-    def close(self, *, durably: bool) -> None:
-        """Close the file, if it is open; once on the disk, if `durably`."""
+    def keep(self) -> None:
+        """Close the file; once it is on the disk, unless that is left to the file system."""
+        self._close(durably=self._durable)
+
+    def close(self) -> None:
+        """Close the file, if it is open."""
+        self._close(durably=False)
+
+    def _close(self, *, durably: bool) -> None:
         with self._lock:
             fd, self._fd = self._fd, None
         if fd is not None:

@@ -43,6 +43,7 @@ def download(
     reader: str,
     workers: int,
     progress: Report | None,
+    durable: bool,
 ) -> Downloaded:
     """Fetch a checkpoint ("latest", or workload/stage/generation.sequence) into `dest`.
 
@@ -52,19 +53,27 @@ def download(
     check_free(dest)
     asking = coordinator.until(Stop())
     with reading(asking, workload, stage, which, reader) as source:
-        return receive_all(asking, source, dest, workers=workers, progress=progress)
+        return receive_all(
+            asking, source, dest, workers=workers, progress=progress, durable=durable
+        )
 
 
 def receive_all(
-    asking: Coordinator, source: Reading, dest: Path, *, workers: int, progress: Report | None
+    asking: Coordinator,
+    source: Reading,
+    dest: Path,
+    *,
+    workers: int,
+    progress: Report | None,
+    durable: bool = True,
 ) -> Downloaded:
     """Fetch what a lease lets its holder read into `dest`. Raises as `download` does."""
     lease = source.lease
     with _staging(dest, lease.checkpoint) as staging:
         total = Progress(lease.manifest.size_bytes, progress)
-        receiver = Receiver(asking, source, staging, total, workers)
+        receiver = Receiver(asking, source, staging, total, workers, durable=durable)
         receiver.receive(sorted(lease.manifest.objects, key=lambda item: -item.size_bytes))
-        _publish(staging, dest, lease.manifest.objects)
+        _publish(staging, dest, lease.manifest.objects, durable=durable)
     return Downloaded(lease.checkpoint, lease.manifest, dest)
 
 
@@ -99,14 +108,17 @@ def _lock(fd: int, dest: Path) -> None:
         raise DestinationTaken(dest=dest, reason="is being downloaded by another process") from None
 
 
-def _publish(staging: Path, dest: Path, objects: tuple[ManifestObject, ...]) -> None:
+def _publish(
+    staging: Path, dest: Path, objects: tuple[ManifestObject, ...], *, durable: bool
+) -> None:
     folders = {staging, *(parent for item in objects for parent in (staging / item.path).parents)}
     for folder in folders:
-        if folder.is_relative_to(staging):
+        if durable and folder.is_relative_to(staging):
             sync_folder(folder)
     try:
         staging.rename(dest)
     except OSError:
         check_free(dest)
         raise
-    sync_folder(dest.parent)
+    if durable:
+        sync_folder(dest.parent)

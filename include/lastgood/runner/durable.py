@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 from collections.abc import Iterable
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from lastgood.runner.progress import Progress
 
+_SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)  # of Linux
+_WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and do not wait
 NEW_OR_OLD = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -31,6 +34,13 @@ def write_all(fd: int, view: memoryview, offset: int) -> None:
     done = 0
     while done < len(view):
         done += os.pwrite(fd, view[done:], offset + done)
+
+
+def begin_writing(fd: int, offset: int, size_bytes: int) -> None:
+    """Have the disk begin with these bytes, so that a sync at the end finds little left to wait
+    for. Only a hint: where it cannot be given, the sync does it all."""
+    if _SYNC_FILE_RANGE is not None:
+        _SYNC_FILE_RANGE(fd, ctypes.c_int64(offset), ctypes.c_int64(size_bytes), _WRITE)
 
 
 def sync_folder(folder: Path) -> None:

@@ -146,7 +146,12 @@ class Generation:
         return self._commit(ticket, records, facts, self._lease.new_stop())
 
     def download(
-        self, dest: str | Path, *, workers: int = WORKERS, progress: Report | None = None
+        self,
+        dest: str | Path,
+        *,
+        workers: int = WORKERS,
+        progress: Report | None = None,
+        durable: bool = True,
     ) -> Downloaded:
         """Fetch the checkpoint that this generation resumes from; see `Workload.download`.
 
@@ -163,6 +168,7 @@ class Generation:
             reader=self._reader,
             workers=workers,
             progress=progress,
+            durable=durable,
         )
 
     def check(self) -> None:

@@ -33,6 +33,8 @@ class Receiver:
         folder: Path,
         progress: Progress,
         workers: int,
+        *,
+        durable: bool,
     ) -> None:
         self._coordinator = coordinator
         self._stop = coordinator.stop
@@ -40,10 +42,11 @@ class Receiver:
         self._folder = folder
         self._progress = progress
         self._workers = workers
+        self._durable = durable
 
     def receive(self, objects: Sequence[ManifestObject]) -> None:
-        """Have the objects whole, verified and durable in the folder, begun in this order. Raises
-        CorruptObject."""
+        """Have the objects whole and verified in the folder, and on the disk if `durable`, begun in
+        this order. Raises CorruptObject."""
         total_bytes = sum(item.size_bytes for item in objects)
         begun = in_parallel(
             lambda item: self._begin(item, total_bytes),
@@ -58,7 +61,7 @@ class Receiver:
             )
         finally:
             for arriving in begun:
-                arriving.close(durably=False)
+                arriving.close()
 
     def _begin(self, item: ManifestObject, total_bytes: int) -> Arriving:
         target = self._folder / item.path
@@ -66,9 +69,9 @@ class Receiver:
         most = max(1, item.size_bytes)
         if self._reading.lease.how != "direct":
             most = most_bytes(item.size_bytes, total_bytes, self._workers)
-        arriving = Arriving(target, item, most, self._progress)
+        arriving = Arriving(target, item, most, self._progress, durable=self._durable)
         if arriving.missing:
-            arriving.close(durably=False)  # there may be more objects than descriptors
+            arriving.close()  # there may be more objects than descriptors
         else:
             self._finish(arriving)
         return arriving
@@ -86,7 +89,7 @@ class Receiver:
             found = arriving.found
             arriving.restart()
             raise self._corrupt(arriving.item, found)
-        arriving.close(durably=True)
+        arriving.keep()
 
     def _fetch(self, arriving: Arriving, span: Span) -> bool:
         """Have the span; whether it was the last one that was missing."""

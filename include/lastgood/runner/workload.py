@@ -128,12 +128,15 @@ class Workload:
         *,
         workers: int = WORKERS,
         progress: Report | None = None,
+        durable: bool = True,
     ) -> Downloaded:
         """Fetch a checkpoint into `dest`, which is empty or not there, and appears only when every
         byte was verified.
 
         `which`: "latest", or workload/stage/generation.sequence. The checkpoint cannot be collected
         meanwhile. An interrupted download of the same checkpoint to the same place goes on.
+        `durable`: it is on the disk when this returns, and would outlive a power cut; without, the
+        file system writes it when it likes.
 
         Raises DestinationTaken, NotFound, RestoreBlocked, CopyGone, CorruptObject, Unreachable.
         """
@@ -146,6 +149,7 @@ class Workload:
             reader=self.holder,
             workers=workers,
             progress=progress,
+            durable=durable,
         )
 
     def close(self) -> None:
