@@ -543,7 +543,7 @@ def test_in_any_order_nothing_kept_is_lost(
     run_state_machine_as_test(
         lambda: Retention(postgres, template_catalog),
         settings=settings(
-            max_examples=200 if os.environ.get("LASTGOOD_SOAK") else 15,
+            max_examples=200 if os.environ.get("LASTGOOD_SOAK") else 13,
             stateful_step_count=100,
             deadline=None,
             suppress_health_check=list(HealthCheck),
