@@ -314,7 +314,7 @@ def judge(found: Mapping[str, Any]) -> dict[str, tuple[float, float | None]]:
     for kind in ("shards", "single"):
         times = found[kind]
         for what in ("upload", "download"):
-            for other, target in (("rclone", 0.9), ("boto3", 1.0)):
+            for other, target in TARGETS.items():
                 ratio = times[f"{what}.{other}.seconds"] / times[f"{what}.ours.seconds"]
                 verdicts[f"{kind}: {what} / {other}"] = (ratio, target)
         for other in TARGETS:

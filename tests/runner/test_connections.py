@@ -113,7 +113,7 @@ def server() -> Iterator[_Server]:
 
 @pytest.fixture
 def connections() -> Iterator[Connections]:
-    with httpx.Client() as client:
+    with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(500))) as client:
         connections = Connections(ThroughHttpx(client))
         yield connections
         connections.close()
@@ -197,7 +197,7 @@ def test_a_certificate_is_checked(
     with pytest.raises(Transient, match="CERTIFICATE_VERIFY_FAILED"):
         get(connections, url)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.pem"))
-    with httpx.Client() as client:
+    with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(500))) as client:
         trusting = Connections(ThroughHttpx(client))
         assert get(trusting, url) == CONTENT
         assert put(trusting, url).status_code == 200

@@ -35,10 +35,10 @@ Many ranks, one of which coordinates; the ticket and the records travel by whate
     records = upload(Ticket.from_text(text), my_files, rank=my_rank)     # on each rank
     run.commit(ticket, gathered_records, metrics={"eval/loss": loss})    # on rank 0
 
-Files are read once, sent in parallel while they are hashed, and continued where a failure broke
-them off. Requests are retried for as long as `Retry` says, and each is the same request again.
-Errors are those of `lastgood.errors`, as the coordinator names them, and of
-`lastgood.runner.problems`.
+Files are sent in parallel and hashed on their way, a large one in several parts at once, and
+continued where a failure broke them off. Requests are retried for as long as `Retry` says, and each
+is the same request again. Errors are those of `lastgood.errors`, as the coordinator names them, and
+of `lastgood.runner.problems`.
 
 Needs httpx, and nothing else that is not in the standard library.
 """
