@@ -130,7 +130,7 @@ def test_a_mistake_is_refused_with_file_line_and_key_and_nothing_is_written(
 def test_a_store_that_another_catalog_owns_is_refused(catalog: Catalog, folder: Path) -> None:
     root = folder.parent / "var" / "stores" / "local" / "control"
     root.mkdir(parents=True)
-    (root / "catalog.json").write_text('{"catalog_id": "another"}')
+    (root / "catalog.json").write_text('{"catalog_id": "another", "facts": {}}')
     with pytest.raises(ForeignCatalog, match="belongs to catalog another"):
         apply(catalog, folder, actor="operator:ann")
 

@@ -118,7 +118,7 @@ def test_another_catalogs_store_is_not_even_probed(
     catalog: Catalog, ceph_client: S3Client, ceph_bucket: str, tmp_path: Path
 ) -> None:
     store = S3Store("cloud", ceph_client, ceph_bucket, "jobs")
-    store.put_new(Key("control/catalog.json"), b'{"catalog_id": "another"}')
+    store.put_new(Key("control/catalog.json"), b'{"catalog_id": "another", "facts": {}}')
     with pytest.raises(ForeignCatalog):
         apply(catalog, write(tmp_path, STORE.format(bucket=ceph_bucket)), actor="ann")
     assert kept(catalog, "cloud") == []

@@ -99,7 +99,8 @@ def test_stores_of_two_catalogs_are_not_mixed(world: World, lose: Lose, tmp_path
     again = lose(world)
     other = _second(again, tmp_path / "other", "other")
     other.put_new(
-        Key(layout.CATALOG_KEY), b'{"catalog_id": "0b8f0f4e-5a1c-4c64-9d0e-3c6f5f0f5a11"}'
+        Key(layout.CATALOG_KEY),
+        b'{"catalog_id": "0b8f0f4e-5a1c-4c64-9d0e-3c6f5f0f5a11", "facts": {}}',
     )
 
     with pytest.raises(errors.Conflict, match="different catalogs"):
