@@ -97,20 +97,7 @@ def run(
             taken[name] = _with(project, kept_inventories.read(catalog, stores, name, named))
         except (StoreError, InventoryReportRefused, Unavailable) as error:
             unlisted = unlisted or error
-    listed_at = {name: one.finished_at for name, one in taken.items()}
-    written = [
-        _report(
-            catalog,
-            project,
-            one,
-            window,
-            listed_at,
-            Path(report_dir),
-            actor,
-            read_back(catalog, stores, one.store, project),
-        )
-        for one in taken.values()
-    ]
+    written = _reports(catalog, stores, project, taken, window, Path(report_dir), actor)
     if unlisted is not None:
         raise unlisted
     return {**_result(project, written), "not_deleted": not_deleted}
@@ -142,21 +129,8 @@ def again(
             absent[name] = str(error)
     if not taken:
         return {"project": project, "skipped": " ".join(absent.values()), "absent": sorted(absent)}
-    listed_at = {name: one.finished_at for name, one in taken.items()}
-    written = [
-        _report(
-            catalog,
-            project,
-            one,
-            window,
-            listed_at,
-            Path(report_dir),
-            actor,
-            read_back(catalog, stores, one.store, project),
-            follows=False,
-        )
-        for one in taken.values()
-    ]
+    folder = Path(report_dir)
+    written = _reports(catalog, stores, project, taken, window, folder, actor, follows=False)
     return {**_result(project, written), "absent": sorted(absent)}
 
 
@@ -200,6 +174,35 @@ def raise_if_failed(result: Mapping[str, Any]) -> None:
         )
 
 
+def _reports(
+    catalog: Catalog,
+    stores: Stores,
+    project: str,
+    taken: Mapping[str, Inventory],
+    window: tuple[datetime, datetime],
+    report_dir: Path,
+    actor: str,
+    *,
+    follows: bool = True,
+) -> list[dict[str, Any]]:
+    """A report for each store, by name in `taken`."""
+    listed_at = {name: one.finished_at for name, one in taken.items()}
+    return [
+        _report(
+            catalog,
+            project,
+            one,
+            window,
+            listed_at,
+            report_dir,
+            actor,
+            read_back(catalog, stores, one.store, project),
+            follows=follows,
+        )
+        for one in taken.values()
+    ]
+
+
 def _report(
     catalog: Catalog,
     project: str,
@@ -210,7 +213,7 @@ def _report(
     actor: str,
     at_rest: AtRest,
     *,
-    follows: bool = True,
+    follows: bool,
 ) -> dict[str, Any]:
     with catalog.transaction() as tx:
         if follows:
