@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import http.client
 import select
-import socket
 import ssl
-import struct
-import sys
 import threading
 import time
 import urllib.request
@@ -28,7 +25,6 @@ from lastgood.runner.problems import Unreachable
 from lastgood.runner.retry import Transient
 from lastgood.runner.transport import AGENT, CONNECT_TIMEOUT, IDLE_LIMIT, SILENCE_TIMEOUT, shown_url
 
-_WAITS_FOR_ALL = sys.platform == "linux"  # whose form of a socket's timeout is known here
 _Origin = tuple[str, str, int | None]  # scheme, host, port
 
 
@@ -69,7 +65,7 @@ class Connections:
             return
         with self._lent(where) as exchange:
             exchange.begin("GET", headers)
-            yield _Body(where, exchange.hear(), exchange.connection.sock)
+            yield _Body(where, exchange.hear())
 
     def close(self) -> None:
         with self._lock:
@@ -121,9 +117,6 @@ class Connections:
         with _failures(where):
             connection.connect()
             connection.sock.settimeout(SILENCE_TIMEOUT.total_seconds())
-            if _WAITS_FOR_ALL:
-                silence = struct.pack("ll", SILENCE_TIMEOUT.seconds, SILENCE_TIMEOUT.microseconds)
-                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, silence)
         return connection
 
     def _checking(self) -> ssl.SSLContext:
@@ -177,20 +170,15 @@ class _Exchange:
 
 
 class _Body:
-    def __init__(
-        self, where: httpx.URL, answer: http.client.HTTPResponse, connected: socket.socket | None
-    ) -> None:
+    def __init__(self, where: httpx.URL, answer: http.client.HTTPResponse) -> None:
         self._where = where
         self._answer = answer
-        self._socket = connected
 
     @property
     def status(self) -> int:
         return self._answer.status
 
     def chunks(self, buffer: memoryview) -> Iterator[memoryview]:
-        if _WAITS_FOR_ALL and type(self._socket) is socket.socket:  # and not one with TLS over it
-            yield from self._full_buffers(self._socket, buffer)
         while True:
             with _failures(self._where):
                 read = self._answer.readinto(buffer)
@@ -199,30 +187,6 @@ class _Body:
             if not read:
                 return
             yield buffer[:read]
-
-    def _full_buffers(self, connected: socket.socket, buffer: memoryview) -> Iterator[memoryview]:
-        """All but the last buffer, each filled in one call: no waking up for every packet."""
-        connected.settimeout(None)  # the kernel's own timeout holds, which was set before
-        try:
-            while self._answer.length is not None and self._answer.length > len(buffer):
-                with _failures(self._where):
-                    self._fill(connected, buffer)
-                self._answer.length -= len(buffer)
-                yield buffer
-        finally:
-            connected.settimeout(SILENCE_TIMEOUT.total_seconds())
-
-    def _fill(self, connected: socket.socket, buffer: memoryview) -> None:
-        came_with_head = len(self._answer.fp.peek()[: len(buffer)])
-        done = self._answer.fp.readinto(buffer[:came_with_head])
-        while done < len(buffer):
-            try:
-                read = connected.recv_into(buffer[done:], 0, socket.MSG_WAITALL)
-            except BlockingIOError:  # how the kernel says it
-                raise TimeoutError("timed out") from None
-            if not read:
-                raise http.client.IncompleteRead(b"", self._answer.length)
-            done += read
 
     def whole(self) -> httpx.Response:
         return _whole(self._answer, "GET", self._where)

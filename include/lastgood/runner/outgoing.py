@@ -52,10 +52,11 @@ class PartReader:
         self.is_read = False
         self._part = hashlib.sha256()
         hashes = [self._part]
-        if self._before is not None:
-            # The only part of a file has the file's own digest: no need to compute it twice.
-            self.whole = self._part if self.slot.parts == 1 else self._before.copy()
-            hashes += [self.whole] * (self.slot.parts > 1)
+        if self._before is not None and self.slot.parts == 1:
+            self.whole = self._part  # the same bytes: no need to hash them twice
+        elif self._before is not None:
+            self.whole = self._before.copy()
+            hashes.append(self.whole)
         for chunk in self._read():
             for one in hashes:
                 one.update(chunk)
@@ -102,16 +103,17 @@ class Outgoing:
         self._file = file
         self._rank = rank
         self._stop = stop
-        self._lock = threading.Lock()  # of the order, and of all that follows
-        self._fd: int | None = None
+        self._turn = threading.Lock()  # of what goes in order: the parts begun, and the hash
         self._begun = 0
         self._whole = hashlib.sha256()
+        self._lock = threading.Lock()  # of the rest
+        self._fd: int | None = None
         self._digests: dict[int, str] = {}
 
     def begin_part(self, needs_digest: Callable[[str, int], bool]) -> PartReader:
         """The next part. Of a shared file it is hashed here, when its turn comes; the part's own
         digest only where it has to be known before the part is sent."""
-        with self._lock:
+        with self._turn:
             self._stop.check()
             self._begun += 1
             if self._fd is None:

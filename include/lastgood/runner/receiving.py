@@ -21,6 +21,7 @@ from lastgood.runner.stopping import in_parallel
 from lastgood.runner.transport import url_has_ended
 
 _PARTIAL = 206
+_BEYOND_THE_END = 416
 
 
 class Receiver:
@@ -99,7 +100,7 @@ class Receiver:
                 self._copy(arriving, span, direct_folder(lease.direct_path), take)
             else:
                 self._coordinator.retry.call(
-                    lambda: self._fetch_once(arriving, span, take), self._stop
+                    lambda: self._fetch_all(arriving, span, take), self._stop, lambda: span.at
                 )
         return arriving.end(span)
 
@@ -112,9 +113,15 @@ class Receiver:
             for chunk in file.chunks(fd, span.at, end - span.at, new_buffer(), self._stop):
                 take(chunk)
 
+    def _fetch_all(self, arriving: Arriving, span: Span, take: Take) -> None:
+        """Have the span, or all that the store has of it: an answer may be shorter than what was
+        asked for, and only one without anything more tells that there is no more."""
+        before = -1
+        while before < span.at < span.end:
+            before = span.at
+            self._fetch_once(arriving, span, take)
+
     def _fetch_once(self, arriving: Arriving, span: Span, take: Take) -> None:
-        if span.is_whole:
-            return
         item = arriving.item
         url, headers = self._reading.request_for(item.path)
         # Without an end where the object's is expected: what is too long is to be noticed.
@@ -124,6 +131,8 @@ class Receiver:
             with get_bytes(self._coordinator.client.objects, url, headers) as body:
                 self._take_from(body, arriving, span, take)
         except RemoteProblem as refused:
+            if refused.facts["http_status"] == _BEYOND_THE_END:
+                return
             if not url_has_ended(refused) or url == arriving.replacement_url:
                 raise
             arriving.replacement_url = self._reading.replace(url, item.path)

@@ -38,21 +38,30 @@ class Retry:
     first_pause: timedelta = timedelta(milliseconds=200)
     longest_pause: timedelta = timedelta(seconds=15)
 
-    def call(self, action: Callable[[], Result], stop: Stop) -> Result:
+    def call(
+        self,
+        action: Callable[[], Result],
+        stop: Stop,
+        reached: Callable[[], object] = lambda: None,
+    ) -> Result:
         """What `action` answers, tried again while it raises Transient.
 
-        A `retry_after` is honoured. Raises the last Transient's error when the patience ends, and
-        the reason of `stop` as soon as there is one.
+        A `retry_after` is honoured. `reached` is how far the action has come: a failure further on
+        is a first one again. Raises the last Transient's error when the patience ends, and the
+        reason of `stop` as soon as there is one.
         """
         pause = self.first_pause
         said = ""
         deadline: float | None = None
+        before = reached()
         while True:
             stop.check()
             try:
                 return action()
             except Transient as failure:
                 now = time.monotonic()
+                if (there := reached()) != before:
+                    before, deadline, pause = there, None, self.first_pause
                 deadline = deadline or now + self.patience.total_seconds()
                 rest = failure.retry_after or pause * random.random()
                 if now + rest.total_seconds() > deadline:

@@ -6,7 +6,7 @@ import email.utils
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 import httpx
@@ -80,7 +80,8 @@ def url_has_ended(refused: RemoteProblem) -> bool:
 def _error_of(response: httpx.Response) -> LastgoodError:
     where = shown_url(str(response.url))
     if "json" in response.headers.get("Content-Type", ""):
-        return problem_of(response.json(), response.status_code, where)
+        with suppress(ValueError):  # what a proxy says, or only half of what was said
+            return problem_of(response.json(), response.status_code, where)
     found = _S3_ERROR.search(response.text)
     request = response.headers.get("x-amz-request-id", "unknown")
     document = (
@@ -94,11 +95,11 @@ def _error_of(response: httpx.Response) -> LastgoodError:
 def retry_after(response: httpx.Response) -> timedelta | None:
     """The Retry-After of an answer, in either of its forms."""
     text = response.headers.get("Retry-After", "")
-    if text.isdecimal():
-        return timedelta(seconds=int(text))
     try:
+        if text.isdecimal():
+            return timedelta(seconds=int(text))
         until = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(until.astimezone(UTC) - answered_at(response), timedelta(0))
 
