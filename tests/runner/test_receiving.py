@@ -44,14 +44,19 @@ class Store:
 
     content: bytes
     ranges: bool = True  # or it sends the whole whatever is asked
+    most_bytes: int | None = None  # of one answer
     asked: list[tuple[int, int]] = field(default_factory=list)
 
     @contextmanager
     def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Body]:
         start, end = asked_for(headers, len(self.content))
         self.asked.append((start, end))
-        content = self.content[start:end] if self.ranges else self.content
-        yield _Body(206 if self.ranges else 200, content)
+        if not self.ranges:
+            yield _Body(200, self.content)
+        elif start >= len(self.content):
+            yield _Body(416, b"<Error><Code>InvalidRange</Code></Error>")
+        else:
+            yield _Body(206, self.content[start:end][: self.most_bytes])
 
     def put(self, *_: Any) -> Any:
         raise AssertionError
@@ -68,8 +73,9 @@ class _Body:
         for start in range(0, len(self.content), 10_000):
             yield memoryview(self.content)[start : start + 10_000]
 
-    def whole(self) -> Any:
-        raise AssertionError
+    def whole(self) -> httpx.Response:
+        request = httpx.Request("GET", "http://s3/big")
+        return httpx.Response(self.status, content=self.content, request=request)
 
 
 def item_of(content: bytes, *, part_bytes: int | None = PART) -> ManifestObject:
@@ -150,6 +156,15 @@ def test_what_is_not_the_object_is_told_and_thrown_away(
         receive(Store(stored), item_of(CONTENT), tmp_path, workers)
 
     assert (tmp_path / "big").stat().st_size == 0
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_store_that_answers_less_than_was_asked_for_is_asked_for_the_rest(
+    tmp_path: Path, workers: int
+) -> None:
+    receive(Store(CONTENT, most_bytes=30_000), item_of(CONTENT), tmp_path, workers)
+
+    assert (tmp_path / "big").read_bytes() == CONTENT
 
 
 def test_spans_may_come_in_any_order(tmp_path: Path) -> None:

@@ -51,6 +51,25 @@ def test_the_last_error_is_raised_when_patience_ends() -> None:
         Retry(timedelta(milliseconds=30), timedelta(milliseconds=1)).call(never, Stop())
 
 
+def test_patience_begins_anew_behind_what_was_reached() -> None:
+    far = 0
+
+    def a_step_each_time() -> None:
+        nonlocal far
+        time.sleep(0.02)
+        far += 1
+        if far < 6:
+            raise Transient(unavailable())
+
+    hurried = Retry(timedelta(milliseconds=50), timedelta(milliseconds=1))
+    hurried.call(a_step_each_time, Stop(), lambda: far)
+    assert far == 6
+
+    far = 0
+    with pytest.raises(Unavailable):
+        hurried.call(a_step_each_time, Stop())
+
+
 def test_a_wait_longer_than_the_patience_is_not_begun() -> None:
     began = time.monotonic()
 
@@ -120,6 +139,7 @@ def test_retry_after_is_read_in_both_forms_by_the_servers_clock() -> None:
     assert retry_after(answer(503, {"Retry-After": later, "Date": date})) == timedelta(seconds=9)
     assert retry_after(answer(503, {"Retry-After": date, "Date": later})) == timedelta(0)
     assert retry_after(answer(503, {"Retry-After": "soon"})) is None
+    assert retry_after(answer(503, {"Retry-After": "9" * 30})) is None
     assert retry_after(answer(503)) is None
 
 

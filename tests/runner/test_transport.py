@@ -60,6 +60,16 @@ def test_an_answer_of_something_else_is_named(status: int, text: str) -> None:
         asked.ask("GET", "generations")
 
 
+def test_half_a_problem_document_is_named_by_its_text() -> None:
+    asked = answering(403, '{"type": "x", "de', "application/problem+json").objects
+
+    with (
+        pytest.raises(RemoteProblem, match=r'answered 403.*"de'),
+        get_bytes(asked, "https://s3", {}),
+    ):
+        pass
+
+
 def test_signatures_of_presigned_urls_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="httpx")  # others in this process may have quietened it
 
