@@ -9,7 +9,6 @@ from typing import NoReturn
 import psycopg
 import psycopg_pool
 import typer
-from typer._click.exceptions import ClickException  # Typer shows its subclasses only
 
 from lastgood.cli import (
     auditing,
@@ -109,7 +108,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
         code = app(given, prog_name="lastgood", standalone_mode=not as_document)
     except typer.Abort:
         raise SystemExit(NO) from None
-    except ClickException as error:
+    except typer.TyperException as error:
         fail(_wrong_command(error), as_document=as_document)
     except LastgoodError as error:
         fail(error, as_document=as_document)
@@ -127,7 +126,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     raise SystemExit(code or 0)
 
 
-def _wrong_command(error: ClickException) -> WrongCommand:
+def _wrong_command(error: typer.TyperException) -> WrongCommand:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "lastgood"
     return WrongCommand(command=command, reason=error.format_message())
