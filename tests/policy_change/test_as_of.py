@@ -296,6 +296,33 @@ def test_a_replay_handed_to_the_sweep_deletes_nothing_and_is_refused_by_name(
     assert world.state(old) == "present"
 
 
+def test_a_replay_that_decides_otherwise_names_both_versions_and_a_way_out(world: World) -> None:
+    _, mark_id = _a_replay_with_candidates(world)
+    at, ours, zones = world.row(
+        "SELECT at, code_version, time_zone_version FROM lastgood.marks WHERE mark_id = %s", mark_id
+    )
+    world.owner.execute("ALTER TABLE lastgood.marks DISABLE TRIGGER USER")
+    for made_by, way_out in (
+        (
+            "0.0.1",
+            rf"{ours} with time-zone data {zones}; .*`lastgood policy diff short@v1 short@v1`",
+        ),
+        (ours, "neither changed since; .* run `lastgood audit`"),
+    ):
+        world.owner.execute(
+            "UPDATE lastgood.marks SET digest = 'other', code_version = %s WHERE mark_id = %s",
+            (made_by, mark_id),
+        )
+        said = rf"mark {mark_id} of vision at .* under short@v1 .* by code {made_by} .*{way_out}"
+        with pytest.raises(errors.Conflict, match=said):
+            replay(world, at)
+
+
+def test_a_replay_of_an_instant_before_the_first_policy_says_so(world: World) -> None:
+    with pytest.raises(errors.InvalidInput, match="no policy of vision was in force at 1999-"):
+        replay(world, datetime(1999, 1, 1, tzinfo=UTC))
+
+
 def test_a_plan_forged_over_a_replay_is_refused_by_the_gate(world: World) -> None:
     old, replayed = _a_replay_with_candidates(world)
     forged = Plan(PROJECT, replayed, (), (), (old,), (), None)

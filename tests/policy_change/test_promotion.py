@@ -168,6 +168,9 @@ def test_a_promotion_that_is_to_come_is_undone_by_a_rollback_to_what_is_in_force
         coming.difference_id,
         timedelta(),
     )
+    with world.catalog.transaction() as tx:
+        shown = promotion.listed(tx, PROJECT)
+    assert [one["overtaken"] for one in shown] == [False, True]
     world.advance(3 * HOUR + timedelta(minutes=1))
     assert in_force(world) == "short@v1"
     world.mark()
@@ -182,12 +185,16 @@ def test_a_promotion_waits_for_its_instant_and_a_later_rollback_undoes_it(world:
     diff(world, "short@v1", one)
     with pytest.raises(errors.InvalidInput, match="has passed"):
         promote(world, one, at=world.now() - HOUR)
+    with pytest.raises(errors.Conflict, match=r"by more than promotion\.diff.* nearer to that ins"):
+        promote(world, one, at=world.now() + timedelta(days=1, minutes=1))
     at = world.now() + 3 * HOUR
     asked = promote(world, one, at=at)
     assert (asked.takes_effect, in_force(world)) == (at, "short@v1")
     told = mark.run(world.catalog, PROJECT)
     assert (told["policy"], told["first_under"]) == ("short version 1", None)
     world.advance(4 * HOUR)
+    with world.catalog.transaction() as tx:
+        assert [one["overtaken"] for one in promotion.listed(tx, PROJECT)] == [False]
     told = mark.run(world.catalog, PROJECT)
     assert (told["policy"], bool(told["first_under"])) == ("candidate version 1", True)
     with pytest.raises(errors.Conflict, match="no difference"):
@@ -250,6 +257,8 @@ def test_an_approval_needs_a_fresh_difference_too_and_that_nothing_was_decided_s
     promote(world, "short@v2", kind="rollback")  # undoes it before its instant
     with pytest.raises(errors.Conflict, match="was decided since promotion 1 was asked for"):
         approve(asked)
+    with world.catalog.transaction() as tx:
+        assert [one["overtaken"] for one in promotion.listed(tx, PROJECT)] == [False, True, True]
 
 
 def test_an_approval_comes_too_late_once_another_policy_is_in_force(world: World) -> None:

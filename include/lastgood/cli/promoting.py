@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lastgood.catalog import projects, promotions
+from lastgood.catalog import projects
 from lastgood.catalog.promotions import Kind
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
@@ -144,7 +144,7 @@ def list_promotions(project: Project = None, json: Json = False) -> None:
 
     with services() as opened, opened.catalog.transaction() as tx:
         names = projects.names(tx) if project is None else [projects.get(tx, project).name]
-        found = [flow.to_json(one) for name in names for one in promotions.of_project(tx, name)]
+        found = [one for name in names for one in flow.listed(tx, name)]
     if json:
         print_json({"promotions": found})
         return
@@ -155,7 +155,7 @@ def list_promotions(project: Project = None, json: Json = False) -> None:
             one["kind"],
             one["policy"],
             one["replaces"],
-            instant(one["takes_effect"]) if one["takes_effect"] else "waits for approval",
+            _effect(one),
             one["first_mark"] or "-",
             one["asked_by"],
             one["approved_by"] or "-",
@@ -166,6 +166,12 @@ def list_promotions(project: Project = None, json: Json = False) -> None:
     headers = [">promotion", "project", "kind", "policy", "replaces", "takes effect"]
     headers += [">first mark", "by", "approved by", "because"]
     print_table(headers, table, "No policy was promoted yet.")
+
+
+def _effect(told: dict[str, Any]) -> str:
+    if told["overtaken"]:
+        return "never: overtaken"
+    return instant(told["takes_effect"]) if told["takes_effect"] else "waits for approval"
 
 
 def _ask(

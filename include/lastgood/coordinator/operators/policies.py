@@ -91,8 +91,8 @@ def list_promotions(request: Request, _: Reader, project: ProjectFilter = None) 
     """Promotions and rollbacks, the newest first."""
     with services_of(request).catalog.transaction() as tx:
         names = projects.names(tx) if project is None else [projects.get(tx, project).name]
-        found = [one for name in names for one in promotions.of_project(tx, name)]
-    return answer({"promotions": [promotion.to_json(one) for one in found]})
+        found = [one for name in names for one in promotion.listed(tx, name)]
+    return answer({"promotions": found})
 
 
 @router.post("/policies/promotions")

@@ -33,9 +33,7 @@ def policies_page(request: Request, operator: Reader) -> HTMLResponse:
                     "project": name,
                     "current": current,
                     "versions": projects.policy_versions(tx, name),
-                    "promotions": [
-                        promotion.to_json(one) for one in promotions.of_project(tx, name)
-                    ],
+                    "promotions": promotion.listed(tx, name),
                     "differences": promotions.differences(tx, name, limit=20),
                 }
             )

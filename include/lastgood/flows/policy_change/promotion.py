@@ -8,7 +8,7 @@ the guards of the former policy hold beside its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -71,7 +71,7 @@ def promote(
         if kind == "rollback":
             _require_former(tx, version, now)
         asked = terms(policies.parsed(current), policies.parsed(version))
-        shown = _fresh_difference(tx, current, version, now, asked.fresh)
+        shown = _fresh_difference(tx, current, version, now, at, asked.fresh)
         return promotions.ask(
             tx,
             kind,
@@ -111,7 +111,8 @@ def approve(
         _require_last(tx, asked)
         version = projects.policy_version(tx, project, PolicyName.parse(asked.name, "the policy"))
         fresh = terms(policies.parsed(current), policies.parsed(version)).fresh
-        _fresh_difference(tx, current, version, history.project_now(tx, project), fresh)
+        now = history.project_now(tx, project)
+        _fresh_difference(tx, current, version, now, asked.effective_from, fresh)
         return promotions.approve(tx, asked, by=actor, because=because)
 
 
@@ -134,6 +135,28 @@ def to_json(promotion: Promotion) -> dict[str, Any]:
         "sweeps_wait_until": cools_until(effect, promotion.cooling) if effect else None,
         "first_mark": promotion.first_mark,
     }
+
+
+def listed(tx: Transaction, project: str) -> list[dict[str, Any]]:
+    """Every promotion of a project, the newest first; `overtaken` ones never take effect, since
+    another policy was decided later and took effect, or will, no later."""
+    taken = projects.times_in_force(tx, project)
+    return [
+        {**to_json(one), "overtaken": _overtaken(one, taken)}
+        for one in promotions.of_project(tx, project)
+    ]
+
+
+def _overtaken(promotion: Promotion, taken: Sequence[PolicyVersion]) -> bool:
+    decided, effect = promotion.decided_at, promotion.takes_effect
+    if decided is None or effect is None:  # nobody may approve it any more
+        return any(one.recorded_at > promotion.recorded_at for one in taken)
+    return any(
+        one.recorded_at > decided
+        and one.effective_from is not None
+        and one.effective_from <= effect
+        for one in taken
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +260,11 @@ def _fresh_difference(
     current: PolicyVersion,
     candidate: PolicyVersion,
     now: datetime,
+    effect: datetime | None,
     fresh: timedelta,
 ) -> DifferenceRow:
+    """The difference that shows what a promotion does. It has to be fresh now, and still when the
+    promotion takes effect: nobody looks again at that instant."""
     way_out = f"run `lastgood policy diff {current.name} {candidate.name}` and look at it"
     found = promotions.newest_difference(tx, current.project, current.digest, candidate.digest)
     if found is None:
@@ -252,5 +278,12 @@ def _fresh_difference(
             raise errors.Conflict(
                 reason=f"difference {found.difference_id} {verb} at {instant_text(at)}, longer ago"
                 f" than promotion.difference_max_age of {duration_text(fresh)}; {way_out}"
+            )
+        if effect is not None and effect - at > fresh:
+            raise errors.Conflict(
+                reason=f"difference {found.difference_id} {verb} at {instant_text(at)}, and the"
+                f" promotion is to take effect at {instant_text(effect)}, later than that by more"
+                f" than promotion.difference_max_age of {duration_text(fresh)}; {way_out} nearer to"
+                " that instant"
             )
     return found

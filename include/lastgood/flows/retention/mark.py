@@ -29,6 +29,7 @@ from lastgood.flows.jobs import lapses
 from lastgood.rules import retention
 from lastgood.rules.decision import DecisionDigest, StageDecision
 from lastgood.rules.policy_names import PolicyName
+from lastgood.rules.quantities import instant_text
 
 
 def run(
@@ -113,16 +114,44 @@ def _replay(catalog: Catalog, project: str, at: datetime, policy: str | None) ->
             return mark
         before = marks.recorded(tx, new)
     if before.digest != new.digest:
-        raise errors.Conflict(
-            reason=f"replayed mark {before.mark_id} of {at.isoformat()} has digest"
-            f" {before.digest} by code {before.code_version}, and now {new.digest} by code"
-            f" {new.code_version}: history or code changed"
-        )
+        raise errors.Conflict(reason=_decides_otherwise(before, new))
     return before
+
+
+def _decides_otherwise(before: Mark, new: NewMark) -> str:
+    """What to do where a replay does not give the mark again."""
+    made, now = _made_by(before), _made_by(new)
+    name = PolicyName(new.policy, new.policy_version)
+    if made == now:
+        way_out = (
+            f"it was made by {made}, and neither changed since; so the history did, or the code"
+            " without its version: run `lastgood audit` and compare the workers' installations"
+        )
+    else:
+        way_out = (
+            f"it was made by {made}, and this is {now}; it stands as what was decided by that. For"
+            f" what this code decides run `lastgood policy diff {name} {name}`, or record the"
+            " policy under another name and replay that"
+        )
+    return (
+        f"replayed mark {before.mark_id} of {before.project} at {instant_text(before.at)} under"
+        f" {name} has digest {before.digest[:12]}, and decided again {new.digest[:12]}; {way_out}"
+    )
+
+
+def _made_by(mark: NewMark) -> str:
+    return f"code {mark.code_version} with time-zone data {mark.time_zone_version}"
 
 
 def _version(tx: Transaction, project: str, at: datetime, policy: str | None) -> PolicyVersion:
     if policy is None:
+        taken = projects.times_in_force(tx, project)
+        if not any(one.effective_from is not None and one.effective_from <= at for one in taken):
+            raise errors.InvalidInput(
+                where="at",
+                reason=f"no policy of {project} was in force at {instant_text(at)}; give a later"
+                " instant, or name a policy",
+            )
         return projects.current_policy(tx, project, at)
     return projects.policy_version(tx, project, PolicyName.parse(policy, "policy"))
 
