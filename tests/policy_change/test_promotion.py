@@ -170,7 +170,9 @@ def test_a_promotion_that_is_to_come_is_undone_by_a_rollback_to_what_is_in_force
     )
     with world.catalog.transaction() as tx:
         shown = promotion.listed(tx, PROJECT)
+        taken = [one.name for one in projects.times_in_force(tx, PROJECT)]
     assert [one["overtaken"] for one in shown] == [False, True]
+    assert taken == ["short@v1", "short@v1"]
     world.advance(3 * HOUR + timedelta(minutes=1))
     assert in_force(world) == "short@v1"
     world.mark()

@@ -216,12 +216,21 @@ def current_policy(tx: Transaction, project: str, at: datetime | None = None) ->
 
 def times_in_force(tx: Transaction, project: str) -> Sequence[PolicyVersion]:
     """Each time that a policy took force, or will, in the order of these instants; a version that
-    was rolled back to stands there again."""
+    was rolled back to stands there again. What another overtook that was decided later, and took
+    effect no later, never took force."""
     rows = tx.execute(
-        f"SELECT {_VERSION} FROM {_IN_FORCE} ORDER BY effective_from, recorded_at",
+        f"SELECT {_VERSION} FROM {_IN_FORCE} ORDER BY recorded_at DESC, effective_from DESC",
         {"project": project},
     )
-    return [PolicyVersion(**row) for row in rows]
+    found: list[PolicyVersion] = []
+    until: datetime | None = None
+    for version in (PolicyVersion(**row) for row in rows):
+        effect = version.effective_from
+        assert effect is not None
+        if until is None or effect < until:
+            found.append(version)
+            until = effect
+    return found[::-1]
 
 
 def policy_versions(tx: Transaction, project: str) -> Sequence[PolicyVersion]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,8 +127,13 @@ def list_policies(project: ProjectName, json: Json = False) -> None:
 def _spans(taken: Sequence[PolicyVersion]) -> dict[str, tuple[datetime | None, datetime | None]]:
     """From when to when each version was in force last, by its name."""
     spans: dict[str, tuple[datetime | None, datetime | None]] = {}
-    for one, after in zip(taken, [*taken[1:], None], strict=True):
-        spans[one.name] = one.effective_from, after.effective_from if after else None
+    last: str | None = None
+    for _, run in groupby(taken, key=lambda one: one.name):  # an undone promotion ends nothing
+        first = next(run)
+        if last is not None:
+            spans[last] = spans[last][0], first.effective_from
+        spans[first.name] = first.effective_from, None
+        last = first.name
     return spans
 
 
