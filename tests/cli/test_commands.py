@@ -11,6 +11,7 @@ import pytest
 from lastgood.cli.app import app, run
 from lastgood.rules import layout
 from lastgood.stores.base import Key
+from lastgood.stores.file import FileStore
 from tests.cli.conftest import CommandLine
 from tests.retention.world import World
 
@@ -51,6 +52,20 @@ def test_status_says_that_the_catalog_is_behind_its_stores(
 
     assert told.code == 1
     assert "! The catalog is behind store local" in told.out
+
+
+def test_status_stands_although_a_store_does_not_answer(
+    world: World, lastgood: CommandLine
+) -> None:
+    world.commit(1)
+    assert isinstance(world.store, FileStore)
+    world.store.root.rename(world.store.root.with_name("unmounted"))
+
+    told = lastgood("status", "--json")
+
+    assert told.code == 0
+    assert told.document["stores"][0]["counts"]["committed"][0] == 1
+    assert "cannot be opened" in told.document["alerts"][0]
 
 
 def test_checkpoints_show_and_receipts_agree(world: World, lastgood: CommandLine) -> None:

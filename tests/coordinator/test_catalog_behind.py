@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -12,10 +14,11 @@ import pytest
 from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
 from lastgood.errors import CatalogBehind, ForeignCatalog
-from lastgood.flows.control_keys import guard
+from lastgood.flows.control_keys import CachedGuard, guard
 from lastgood.flows.services import Services
 from lastgood.flows.sweeping import sweep
 from lastgood.stack.postgres import EmbeddedPostgres
+from lastgood.stores.open import Stores
 from tests.conftest import OWNER_ROLE
 from tests.coordinator.api import Api, Writer, ok, refused
 from tests.coordinator.conftest import Server
@@ -149,9 +152,8 @@ def test_two_catalogs_on_one_prefix_are_refused(
             with pytest.raises(ForeignCatalog):
                 apply(second, tmp_path / "config", actor="operator:test")
             with catalog.transaction() as ours, second.transaction() as theirs:
-                assert projects.stores(theirs) == []
-                for row in projects.stores(ours):  # as if it had been let in
-                    projects.put_store(theirs, row)
+                # Written for a rebuild that is to take over, and not let in.
+                assert projects.stores(theirs) == projects.stores(ours)
             with pytest.raises(ForeignCatalog):
                 guard(second, Services.of(second).stores)
     finally:
@@ -179,3 +181,25 @@ def test_control_keys_with_another_content_are_evidence(
     )
     with pytest.raises(CatalogBehind, match="something"):
         guard(services.catalog, services.stores, "vision")
+
+
+def test_a_store_that_does_not_answer_holds_up_its_own_project_alone(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def guard_slowly(catalog: Catalog, stores: Stores, project: str, checked: set[str]) -> None:
+        if project == "silent":
+            asked.set()
+            answers.wait(30)
+
+    monkeypatch.setattr("lastgood.flows.control_keys.guard", guard_slowly)
+    cached = CachedGuard(services)
+    with ThreadPoolExecutor(2) as pool:
+        silent = pool.submit(cached.require, "silent")
+        assert asked.wait(30)
+        try:
+            pool.submit(cached.require, "other").result(timeout=10)
+            assert not silent.done()
+        finally:
+            answers.set()

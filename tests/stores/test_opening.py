@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import boto3
 import pytest
 
 from lastgood.errors import NotFound
-from lastgood.stores.base import Key, StoreError
+from lastgood.stores.base import Key, Store, StoreError
 from lastgood.stores.file import FileStore
 from lastgood.stores.open import StoreConfig, Stores, open_store
 
@@ -66,6 +68,29 @@ def test_stores_are_opened_once_and_again_when_they_changed(tmp_path: Path) -> N
     changed = stores["local"]
     changed.outdated = True  # type: ignore[attr-defined]
     assert stores["local"] is not changed
+
+
+def test_a_store_that_does_not_answer_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening, answers = threading.Event(), threading.Event()
+
+    def open_slowly(config: StoreConfig) -> Store:
+        if config.name == "silent":
+            opening.set()
+            answers.wait(30)
+        return open_store(config)
+
+    monkeypatch.setattr("lastgood.stores.open.open_store", open_slowly)
+    stores = Stores(lambda name: StoreConfig(name, "file", str(tmp_path)))
+    with ThreadPoolExecutor(2) as pool:
+        silent = pool.submit(stores.__getitem__, "silent")
+        assert opening.wait(30)
+        try:
+            assert pool.submit(stores.__getitem__, "other").result(timeout=10).name == "other"
+            assert not silent.done()
+        finally:
+            answers.set()
 
 
 def test_a_store_that_nobody_configured() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,11 +179,12 @@ class CachedGuard:
         self._fresh_seconds = fresh_seconds
         self._passed: dict[str, float] = {}
         self._checked: set[str] = set()
-        self._lock = threading.Lock()
+        # One for each project: a store that does not answer holds up its own projects alone.
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def require(self, project: str) -> None:
         """Raise what `guard` raises, unless it passed for this project a moment ago."""
-        with self._lock:
+        with self._locks[project]:
             passed = self._passed.get(project)
             if passed is not None and time.monotonic() - passed < self._fresh_seconds:
                 return

@@ -38,6 +38,7 @@ from lastgood.rules.capacity import NO_BOUND
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_sections import CapacityPolicy
 from lastgood.rules.quantities import instant_text
+from lastgood.stores.base import StoreError
 from lastgood.stores.open import Stores, folder_of
 
 REPORT_AGE = timedelta(hours=26)
@@ -97,10 +98,11 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
 
 
 def _guard_alerts(catalog: Catalog, stores: Stores, project: str | None) -> Iterator[str]:
-    """Why everything is refused, if it is: an old dump looks healthy in its own rows."""
+    """Why everything is refused, if it is: an old dump looks healthy in its own rows, and so does a
+    store that does not answer."""
     try:
         control_keys.guard(catalog, stores, project)
-    except (CatalogBehind, ForeignCatalog, Unavailable) as refusal:
+    except (CatalogBehind, ForeignCatalog, Unavailable, StoreError) as refusal:
         yield str(refusal)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,8 @@ class Stores:
         """`config_of` looks a store up, for example in the catalog; None if there is none."""
         self._config_of = config_of
         self._opened: dict[str, tuple[StoreConfig, Store]] = {}
-        self._lock = threading.Lock()
+        # One for each store: one that does not answer holds up nobody else's.
+        self._opening: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def __getitem__(self, name: str) -> Store:
         """The store; opened anew if its configuration changed, or its place. NotFound if there is
@@ -103,7 +105,7 @@ class Stores:
         config = self._config_of(name)
         if config is None:
             raise NotFound(what="store", name=name)
-        with self._lock:
+        with self._opening[name]:
             known = self._opened.get(name)
             if known is None or known[0] != config or getattr(known[1], "outdated", False):
                 known = self._opened[name] = (config, open_store(config))
@@ -111,5 +113,4 @@ class Stores:
 
     def opened(self) -> Iterator[Store]:
         """The stores opened so far."""
-        with self._lock:
-            yield from [store for _, store in self._opened.values()]
+        yield from [store for _, store in list(self._opened.values())]
