@@ -13,7 +13,7 @@ from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key
 from tests.cli.conftest import CommandLine
-from tests.rebuild.conftest import Lose, publish
+from tests.rebuild.conftest import Databases, Lose, publish
 from tests.retention.world import PROJECT, World
 
 
@@ -56,6 +56,33 @@ def test_a_rebuild_by_hand_and_what_its_hold_keeps(lastgood: tuple[World, Comman
     world.mark()
     assert world.sweep()["quarantined"] == len(leaving)
     assert run("audit").code == 0
+
+
+def test_apply_writes_what_the_rebuild_of_a_lost_catalog_needs_before_it_refuses_the_store(
+    world: World, databases: Databases, tmp_path: Path
+) -> None:
+    world.commit(1)
+    publish(world)
+    files = {
+        "stores/local.yaml": f"name: local\nkind: file\nroot: {tmp_path / 'store'}\n"
+        "failure_domain: rack-1\ntier: fast\n",
+        "projects/vision.yaml": f"name: {PROJECT}\nowner: team\nstore: local\npolicy: short\n"
+        "finding_owner: team\nfinding_deadline: 3d\n",
+        "policies/short.yaml": "name: short\nroles:\n  hot: {keep: newest, count: 2}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / "config" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "config" / name).write_text(text)
+    run = CommandLine({**os.environ, "LASTGOOD_CATALOG": databases.empty().app_dsn}, tmp_path)
+    for _ in range(2):
+        refused = run("apply", "config")
+        assert (refused.code, "`lastgood rebuild` takes its place" in refused.err) == (5, True)
+    assert not (tmp_path / "store" / "probe").exists()
+
+    told = run("rebuild", "--because", "the disk died", "--json")
+
+    assert (told.code, told.document["added"]) == (0, 1)
+    assert run("apply", "config", "--json").document["changes"][0]["how"] == "probed"
 
 
 def test_a_role_by_time_bucket_sees_one_bucket_and_the_preview_says_so(

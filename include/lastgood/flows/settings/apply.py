@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lastgood.catalog import locks, projects, store_profiles
+from lastgood.catalog import locks, projects, rebuilds, store_profiles
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.projects import Project, StoreRow
-from lastgood.errors import Conflict
+from lastgood.errors import Conflict, ForeignCatalog
 from lastgood.flows import control_keys, store_profile
 from lastgood.flows.services import stores_of
 from lastgood.flows.settings.configuration import Configuration, read_configuration
 from lastgood.rules import policy_text
 from lastgood.rules.policy import Policy
+from lastgood.rules.store_profile import FoundProfile
 from lastgood.stores.open import folder_of
 
 
@@ -37,7 +38,8 @@ def apply(catalog: Catalog, folder: Path, *, actor: str, probe: bool = False) ->
     never probed at its place is probed; with `probe` all are. What the folder does not name stays
     as it is. Raises InvalidConfig before anything is written, StoreUnfit for a store that cannot
     hold checkpoints, StoreError for one that cannot be reached, ForeignCatalog or CatalogBehind for
-    one that is not ours, Conflict for a change that would lose bytes.
+    one that is not ours, Conflict for a change that would lose bytes. A catalog without a history
+    has everything written by then, so that a rebuild knows what it is to take over.
     """
     configuration = read_configuration(folder)
     changes = [
@@ -61,7 +63,7 @@ def _apply_stores(
                 _require_unused(tx, wanted.name)
         if wanted.kind == "file" and (known is None or moved):
             folder_of(wanted.config["root"]).mkdir(parents=True, exist_ok=True)
-        found = store_profile.fit(catalog, wanted, again=probe)
+        found = _fitting(catalog, wanted, again=probe)
         with catalog.transaction() as tx:
             if known != wanted:
                 projects.put_store(tx, wanted)
@@ -71,6 +73,18 @@ def _apply_stores(
             yield Change("store", wanted.name, "added" if known is None else "changed")
         elif found is not None:
             yield Change("store", wanted.name, "probed")
+
+
+def _fitting(catalog: Catalog, wanted: StoreRow, *, again: bool) -> FoundProfile | None:
+    """As `store_profile.fit`; None also for another catalog's store where ours is empty: it is not
+    probed before a rebuild took it over, and claiming it is refused."""
+    try:
+        return store_profile.fit(catalog, wanted, again=again)
+    except ForeignCatalog:
+        with catalog.transaction() as tx:
+            if rebuilds.has_history(tx):
+                raise
+        return None
 
 
 def _apply_projects(catalog: Catalog, configuration: Configuration, actor: str) -> Iterator[Change]:
