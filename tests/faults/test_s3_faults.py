@@ -31,6 +31,7 @@ from lastgood.stores.s3_errors import (
     CredentialsExpired,
     StoreSilent,
     StoreThrottled,
+    WrongCredentials,
     WrongRegion,
 )
 from tests.ceph.fixtures import MakeBucket
@@ -43,6 +44,7 @@ FAILED = Answer(500, "InternalError")
 FAILED_INSIDE_200 = Answer(200, "InternalError", "We encountered an internal error")
 EXPIRED = Answer(400, "ExpiredToken", "The provided token has expired")
 SKEWED = Answer(403, "RequestTimeTooSkewed", inside="<ServerTime>2026-01-01T00:00:00Z</ServerTime>")
+UNKNOWN = Answer(403, "InvalidAccessKeyId", message="")
 DENIED = Answer(403, "AccessDenied")
 MOVED = Answer(301, "PermanentRedirect", headers={"x-amz-bucket-region": "eu-west-1"})
 MISSIGNED = Answer(400, "AuthorizationHeaderMalformed", inside="<Region>eu-west-1</Region>")
@@ -165,6 +167,7 @@ STANDING: dict[str, tuple[Callable[[S3Store], None], Rule, type[LastgoodError], 
     "half a listing": (lists, Rule(LIST, shortened_bytes=300), StoreError, "no XML"),
     "half an answer": (uploads, Rule(BEGIN, shortened_bytes=90), StoreError, "500"),
     "ended credentials": (lists, Rule(LIST, EXPIRED), CredentialsExpired, "Renew"),
+    "unknown credentials": (lists, Rule(LIST, UNKNOWN), WrongCredentials, "login and password"),
     "a wrong clock": (reads, Rule(GET, SKEWED), ClockSkewed, "NTP"),
     "another region": (lists, Rule(LIST, MOVED), WrongRegion, "eu-west-1"),
     "a wrong signing region": (lists, Rule(LIST, MISSIGNED), WrongRegion, "eu-west-1"),

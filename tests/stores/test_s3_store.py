@@ -27,6 +27,7 @@ from lastgood.stores.base import (
 )
 from lastgood.stores.s3 import S3Store
 from lastgood.stores.s3_client import CONFIG, prepared
+from lastgood.stores.s3_errors import BucketMissing
 from tests.factories import upload_object
 
 KEY = Key("demo/model.safetensors")
@@ -517,7 +518,7 @@ def test_nothing_is_hidden_or_deleted_where_versioning_was_changed(
 
 
 def test_a_bucket_that_is_not_there(store: S3Store) -> None:
-    with pytest.raises(StoreError, match="NoSuchBucket"):
+    with pytest.raises(BucketMissing, match=r"no bucket 'nobodys-bucket'.*NoSuchBucket.*Make it"):
         S3Store("cold", store._client, "nobodys-bucket")
 
 

@@ -132,7 +132,7 @@ class S3Store:
         )
 
     def _read_versioning(self) -> bool:
-        with translated(self.name, "", f"read the versioning of bucket {self.bucket}"):
+        with translated(self.name, self.bucket, "read the versioning"):
             try:
                 status = self._client.get_bucket_versioning(Bucket=self.bucket).get("Status")
             except ClientError as error:

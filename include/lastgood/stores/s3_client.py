@@ -119,7 +119,7 @@ def translated(
 def described(error: ClientError) -> str:
     """Code, message and request id: what the backend's operators ask for."""
     about = error.response.get("Error", {})
-    told = f"{about.get('Code')}: {about.get('Message')}"
+    told = ": ".join(said for name in ("Code", "Message") if (said := about.get(name)))
     return f"{told} (request {request_of(error.response)})"
 
 

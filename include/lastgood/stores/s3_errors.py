@@ -28,17 +28,8 @@ from lastgood.stores.base import (
 )
 
 MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound"})
-REFUSED = frozenset(
-    {
-        "AccessDenied",
-        "403",
-        "Forbidden",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "InvalidToken",
-        "AllAccessDisabled",
-    }
-)
+UNKNOWN_CREDENTIALS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"})
+REFUSED = UNKNOWN_CREDENTIALS | {"AccessDenied", "403", "Forbidden", "AllAccessDisabled"}
 BAD_PARTS = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 THROTTLED = frozenset(
@@ -72,6 +63,20 @@ class CredentialsExpired(AccessRefused):
     those of its connection; what was begun can then go on."""
 
     type = "store-credentials-expired"
+
+
+class WrongCredentials(AccessRefused):
+    """Store {store} does not know its credentials ({action} of {key!r}): {reason}. Set login and
+    password of its connection to the keys of a user of this endpoint."""
+
+    type = "store-wrong-credentials"
+
+
+class BucketMissing(StoreError):
+    """Store {store}: there is no bucket {bucket!r} at the endpoint of its connection ({action}):
+    {reason}. Make it, or correct the store's file or the connection."""
+
+    type = "store-bucket-missing"
 
 
 class ClockSkewed(AccessRefused):
@@ -110,6 +115,8 @@ def meaning_of(
         return KeyExists(store=store, key=key)
     if code in BAD_PARTS:
         return PartInvalid(store=store, key=key, part=part, reason=reason)
+    if code == "NoSuchBucket":
+        return BucketMissing(**where, bucket=about.get("BucketName", ""))
     if code in ELSEWHERE:
         return WrongRegion(**where, region=_region(response))
     for codes, kind in _KINDS.items():
@@ -119,6 +126,7 @@ def meaning_of(
 
 
 _KINDS: Mapping[frozenset[str], type[StoreError]] = {
+    UNKNOWN_CREDENTIALS: WrongCredentials,
     REFUSED: AccessRefused,
     EXPIRED: CredentialsExpired,
     THROTTLED: StoreThrottled,
