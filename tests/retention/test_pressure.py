@@ -205,6 +205,29 @@ def test_a_batch_bounds_one_run_and_is_larger_under_pressure(
     assert (told["quarantined"], told["left"]) == (3, 2)
 
 
+def test_what_was_given_up_since_the_newest_mark_is_told_with_the_limit_that_is_crossed(
+    world: World,
+) -> None:
+    limits = {"soft": f"{2 * SIZE}B", "hard": f"{90 * SIZE}B", "reserve": "0B"}
+    world.promote({"capacity": limits})
+    old = save(world, [1, 2])
+    world.mark()
+    save(world, [3, 4])
+    fill(world, 10**9)
+    world.sweep()
+    proof = _proof(world).proof
+    unmarked = sum(copy.stored_bytes for copy in old)
+    assert (proof.soft_bytes, proof.hard_bytes) == (2 * SIZE, 90 * SIZE)
+    assert (proof.returning, proof.kept["no mark yet"]) == ((), unmarked)
+    assert {help.what: help.size_bytes for help in proof.helps} == {
+        "lastgood mark vision": unmarked
+    }
+    world.mark()
+    world.sweep()
+    proof = _proof(world).proof
+    assert ("no mark yet" in proof.kept, proof.returning_bytes) == (False, unmarked)
+
+
 def _proof(world: World) -> reach_proofs.ProofRow:
     with world.catalog.transaction() as tx:
         found = reach_proofs.newest(tx, PROJECT, "local")

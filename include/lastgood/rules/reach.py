@@ -20,6 +20,8 @@ RECEIPT_FACTS = frozenset({"newer_passed", "newer_present", "floor_kept", "prere
 """Facts of the gate that a passing receipt of a newer checkpoint can make true."""
 UNPROVEN = "unproven"
 """What keeps a stage of which no copy has passed."""
+UNMARKED = "no mark yet"
+"""What nothing keeps but that it was given up after the newest mark."""
 _HELPS_TOLD = 10
 
 
@@ -212,6 +214,8 @@ def helps(blocked: Iterable[Held], kept: Iterable[Held]) -> tuple[Help, ...]:
     for each in kept:
         if each.by == {UNPROVEN}:
             sums[_validate(each)] += each.size_bytes
+        elif each.by == {UNMARKED}:
+            sums[f"lastgood mark {each.stage.partition('/')[0]}"] += each.size_bytes
         elif each.by in ({"hold"}, {"reader"}):
             sums[f"{each.stage}: end {each.who}"] += each.size_bytes
     most = sorted(sums.items(), key=lambda item: (-item[1], item[0]))[:_HELPS_TOLD]

@@ -23,6 +23,7 @@ from lastgood.rules.decision import Reason, ReasonKind
 from lastgood.rules.gate import Verdict
 from lastgood.rules.policy import Policy
 from lastgood.rules.reach import (
+    UNMARKED,
     UNPROVEN,
     Held,
     Help,
@@ -66,8 +67,9 @@ def prove(catalog: Catalog, stores: Stores, planned: Plan, one: StoreStanding) -
         return reach_proofs.record(tx, one.project, one.store, planned.mark_id, found)
 
 
-def _lateness(proof: Proof) -> tuple[bool, datetime, int]:
-    return not proof.reaches, proof.by or proof.at, proof.needed_bytes
+def _lateness(proof: Proof) -> tuple[bool, datetime, int, int]:
+    """Where both reach at once, the measure that makes the pressure is the one to tell of."""
+    return not proof.reaches, proof.by or proof.at, proof.needed_bytes, proof.over_soft_bytes
 
 
 def _proof(
@@ -173,7 +175,8 @@ class _Judging:
         return [copy for copy in found if copy.store == self.store]
 
     def kept(self) -> Iterator[Held]:
-        """What retention keeps in the store, with its reasons."""
+        """What retention keeps in the store, with its reasons, and what it gives up that no mark
+        has named yet."""
         project = self.planned.project
         leaving = {copy.copy_id for copy in self._in_question()}
         with self.catalog.transaction() as tx:
@@ -182,9 +185,14 @@ class _Judging:
             for stage in stage_history.of_project(tx, project, self.now):
                 rules = policy.for_stage(stage.stage.workload, stage.stage.stage)
                 decision = retention.decide(stage.history, rules, self.now, stage.facts)
-                for position, reasons in decision.kept.items():
-                    for copy_id, size in stage.copies[position]:
-                        if copy_id in here:
+                for position, existing in stage.copies.items():
+                    reasons = decision.kept.get(position)
+                    for copy_id, size in existing:
+                        if copy_id not in here:
+                            continue
+                        if reasons is None:
+                            yield Held(str(stage.stage), size, frozenset({UNMARKED}))
+                        else:
                             yield _kept(str(stage.stage), size, reasons, rules)
 
     def helped(self, proof: Proof, blocked: Sequence[Held], kept: Sequence[Held]) -> Proof:
