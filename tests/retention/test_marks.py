@@ -13,6 +13,7 @@ from lastgood.catalog.holds import NewHold
 from lastgood.flows import quarantine
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold, release, retire
+from lastgood.flows.policy_change import policy_diff
 from lastgood.flows.retention import mark
 from lastgood.flows.sweeping import sweep
 from lastgood.rules.scope import Scope
@@ -262,10 +263,16 @@ def test_another_project_is_neither_marked_nor_named(world: World) -> None:
         marks.get(tx, "speech", mark_id)
 
 
-def test_no_live_mark_is_made_at_a_time_that_nobody_explained(world: World) -> None:
+def test_nothing_is_decided_at_a_time_that_nobody_explained(world: World) -> None:
     world.commit(1)
     before = world.mark()
+    closed = world.row("SELECT last_mark_at FROM lastgood.projects")
     world.set_clock(timedelta(days=3))
     with pytest.raises(errors.ClockJump):
         world.mark()
+    with pytest.raises(errors.ClockJump):
+        replay(world, world.now())
+    with pytest.raises(errors.ClockJump):
+        policy_diff.run(world.catalog, PROJECT, "short@v1", "short@v1", actor="operator:ann")
+    assert world.row("SELECT last_mark_at FROM lastgood.projects") == closed
     assert world.row("SELECT max(mark_id) FROM lastgood.marks") == (before,)

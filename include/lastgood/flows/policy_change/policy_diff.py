@@ -22,6 +22,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.promotions import DifferenceRow, NewDifference
 from lastgood.catalog.stage_events import StageEvents
 from lastgood.catalog.takings import Day
+from lastgood.flows import sane_clock
 from lastgood.flows.policy_change import promotion
 from lastgood.flows.retention.mark import code_version, time_zone_version
 from lastgood.flows.settings.configuration import read_policy
@@ -78,7 +79,9 @@ def run(
     the last 30 days unless it is given. `row` gets every checkpoint that they do not keep alike,
     `progress` the stages done. `detection` takes the place of the policies' own
     `objectives.detection`. Raises NotFound, InvalidInput for a window that has not passed or is
-    empty, and InvalidConfig for a wrong file."""
+    empty, InvalidConfig for a wrong file, and ClockJump: by a wrong clock a window of the future
+    would have passed, and what is recorded later has to follow it."""
+    sane_clock.require(catalog)
     with catalog.transaction() as tx:
         projects.get(tx, project)
         sides = _side(tx, project, current, "CURRENT"), _side(tx, project, candidate, "CANDIDATE")

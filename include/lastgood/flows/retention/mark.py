@@ -44,9 +44,9 @@ def run(
 
     A live mark takes neither `at` nor `policy`. A replay takes the past instant, and a policy:
     `default@v3` for a version, `default` for its newest one, None for the one that was in force at
-    the instant. Replaying the same again answers the same mark. Raises InvalidInput, NotFound, or
-    Conflict if a replay decides otherwise than the mark recorded before. A live mark also raises
-    ClockJump: made at a wrong time it would push all history behind it there, too.
+    the instant. Replaying the same again answers the same mark. Raises InvalidInput, NotFound,
+    Conflict if a replay decides otherwise than the mark recorded before, and ClockJump: made at a
+    wrong time a mark would push all history behind it there, too.
     """
     if kind == "live":
         if at is not None or policy is not None:
@@ -61,6 +61,7 @@ def run(
         return {**_told(mark), "first_under": first}
     if at is None or at.tzinfo is None:
         raise errors.InvalidInput(where="at", reason="a replay needs an instant with its zone")
+    sane_clock.require(catalog)
     return _told(_replay(catalog, project, _plain(at), policy))
 
 
