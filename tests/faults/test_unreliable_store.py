@@ -112,7 +112,7 @@ FAULTS: dict[str, tuple[Faults, str, dict[str, list[str]]]] = {
         {"COMMITTED": ["gone", "refused", "gone"]},
     ),
     "its listing ends early": (
-        Faults(cuts=True),
+        Faults(cuts="/00000001.000000000001/"),
         "is not whole",
         {"b.bin": ["gone"]},
     ),

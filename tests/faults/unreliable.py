@@ -21,7 +21,7 @@ class Faults:
     breaks_after: int | None = None  # it fails once it has deleted so many
     keeps: str | None = None  # it says that these are gone, and has them
     omits: str | None = None  # its listings, whole as it says, leave these out
-    cuts: bool = False  # its listings end early, and say so
+    cuts: str | None = None  # its listings below this end early, and say so
     hides_nothing: bool = False  # it says that it hid a copy, and did not
     answers: Mapping[str, bytes] = field(default_factory=dict)  # other bytes than it holds
     slow: str | None = None  # it answers for these once `go_on` is set
@@ -59,7 +59,8 @@ class UnreliableStore:
         listing = self._store.list(prefix, versions=versions)
         if not prefix.startswith("checkpoints/"):
             return listing
-        return _Listing(listing, self.faults)
+        cuts = self.faults.cuts
+        return _Listing(listing, self.faults, cut=cuts is not None and cuts in prefix)
 
     def quarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
         if not self.faults.hides_nothing:
@@ -87,12 +88,12 @@ class UnreliableStore:
 
 
 class _Listing:
-    def __init__(self, listing: Any, faults: Faults) -> None:
-        self._listing, self._faults = listing, faults
+    def __init__(self, listing: Any, faults: Faults, *, cut: bool) -> None:
+        self._listing, self._faults, self._cut = listing, faults, cut
         self.complete = False
 
     def __iter__(self) -> Iterator[StoredObject]:
-        if self._faults.cuts:
+        if self._cut:
             return
         omits = self._faults.omits
         for one in self._listing:

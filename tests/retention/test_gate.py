@@ -18,7 +18,7 @@ from lastgood.flows.retention import why
 from lastgood.flows.sweeping import sweep
 from lastgood.rules import layout
 from lastgood.rules.gate import Fact, GateFacts
-from lastgood.stores.base import Key, Store, StoreError
+from lastgood.stores.base import Key, Prefix, Store, StoreError
 from tests.retention.world import PROJECT, World
 
 FACTS = [field.name for field in fields(GateFacts)]
@@ -109,6 +109,14 @@ def _lose_markers_of_newer(world: World, copy: Copy) -> None:
         list(world.store.delete([marker]))
 
 
+def _lose_an_object_of_newer(world: World, copy: Copy) -> None:
+    for (prefix,) in world.owner.execute(
+        "SELECT prefix FROM lastgood.copies WHERE copy_id > %s", (copy.copy_id,)
+    ):
+        objects = Prefix(f"{prefix}{layout.OBJECTS_NAME}")
+        list(world.store.delete(list(world.store.list(objects))[:1]))
+
+
 def _record_a_jump(world: World, copy: Copy) -> None:
     world.owner.execute(
         "INSERT INTO lastgood.clock_jumps (observed_at, jump_seconds, boot_id)"
@@ -140,6 +148,7 @@ def _let_receipts_age(world: World, copy: Copy) -> None:
         (_seal_a_dependent, "no_dependent"),
         (_fail_the_newest, "roles_released"),
         (_lose_markers_of_newer, "newer_present"),
+        (_lose_an_object_of_newer, "newer_present"),
         (_record_a_jump, "clock_sane"),
         (_show_a_later_event, "catalog_current"),
         (_mark_again, "marked"),

@@ -5,12 +5,13 @@ This is the one way to a verdict, for the sweep's two steps and for whoever asks
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lastgood import errors
 from lastgood.catalog import copies, gate_facts, history, locks, references
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence, Sighting
 from lastgood.flows import control_keys, sane_clock
@@ -18,7 +19,7 @@ from lastgood.flows.policies import rules_of
 from lastgood.flows.retention import lock_looks
 from lastgood.rules import canonical, layout
 from lastgood.rules.gate import Fact, Verdict, judge
-from lastgood.stores.base import Key, KeyMissing, StoreError
+from lastgood.stores.base import Key, KeyMissing, Prefix, Store, StoreError
 from lastgood.stores.open import Stores
 
 LOOK_AGAIN_AFTER = timedelta(minutes=1)
@@ -89,15 +90,15 @@ class Lookout:
     def _look_at(self, copy: Copy) -> Sighting:
         with self._catalog.transaction() as tx:
             now = history.now(tx)
+            objects = copies.objects(tx, copy.project, copy.copy_id)
         try:
-            return Sighting(*_in_store(self._stores, copy), at=now)
+            return Sighting(*_in_store(self._stores[copy.store], copy, objects), at=now)
         except StoreError as error:
             return Sighting(None, str(error), now)
 
 
-def _in_store(stores: Stores, copy: Copy) -> tuple[bool, str]:
-    """Whether the store shows the copy's marker, and the manifest that it names."""
-    store = stores[copy.store]
+def _in_store(store: Store, copy: Copy, objects: Sequence[CopyObject]) -> tuple[bool | None, str]:
+    """Whether the store shows the copy's marker, the manifest that it names, and its objects."""
     try:
         named = layout.parse_marker(store.read(Key(layout.marker_key(copy.prefix))))
         found = canonical.digest(store.read(Key(layout.manifest_key(copy.prefix))))
@@ -107,7 +108,24 @@ def _in_store(stores: Stores, copy: Copy) -> tuple[bool, str]:
         return False, f"store {copy.store}: {error}"
     if not named == found == copy.manifest:
         return False, f"store {copy.store} has manifest {found}, marker {named}"
-    return True, f"marker and manifest are in store {copy.store}"
+    return _objects_in_store(store, copy, objects)
+
+
+def _objects_in_store(
+    store: Store, copy: Copy, objects: Sequence[CopyObject]
+) -> tuple[bool | None, str]:
+    """Whether the store lists each object of the copy with its size. A receipt proves the bytes as
+    they were: a copy that lost an object since then, or had one cut off, speaks for no other."""
+    listing = store.list(Prefix(f"{copy.prefix}{layout.OBJECTS_NAME}"))
+    sizes = {one.key: one.size_bytes for one in listing if not one.hidden and not one.foreign}
+    if not listing.complete:
+        return None, f"store {copy.store} did not list all of {copy.prefix}"
+    for item in objects:
+        size = sizes.get(Key(layout.object_key(copy.prefix, item.path)))
+        if size != item.size_bytes:
+            seen = "is not there" if size is None else f"has {size} bytes, not {item.size_bytes}"
+            return False, f"store {copy.store}: {item.path} {seen}"
+    return True, f"marker, manifest and every object are in store {copy.store}"
 
 
 def _catalog_current(catalog: Catalog, stores: Stores, project: str) -> Fact:
