@@ -205,12 +205,15 @@ def test_reports_and_findings_are_read_and_findings_changed(
 ) -> None:
     world.commit(1)
     (tmp_path / "store" / "stray").write_bytes(b"12345")
+    (tmp_path / "store" / "notes").mkdir()
+    (tmp_path / "store" / "notes/a").write_bytes(b"123")
     result = _reconciled(world, tmp_path / "reports")
 
     (summary,) = _ok(api.get("/v1/reports"))["reports"]
     document = _ok(api.get(f"/v1/reports/{summary['report_id']}"))
     page = api.get(f"/v1/reports/{summary['report_id']}.html")
-    (finding,) = _ok(api.get("/v1/findings"))["findings"]
+    pages = [_ok(api.get("/v1/findings", params={"limit": 1, "skip": skip})) for skip in range(3)]
+    (other,), (finding,), _ = (page["findings"] for page in pages)
     path = f"/v1/findings/{finding['finding']}"
     assigned = _ok(
         api.post(f"{path}/assign", json={"owner": "bob", "deadline": "2031-01-01T00:00:00Z"})
@@ -229,6 +232,7 @@ def test_reports_and_findings_are_read_and_findings_changed(
     assert "script" not in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert (finding["bytes"], finding["project"]) == (5, "-")
+    assert (other["bytes"], [page["more"] for page in pages]) == (3, [True, False, False])
     assert (assigned["finding"]["owner"], assigned["finding"]["deadline"][:4]) == ("bob", "2031")
     assert explained["finding"]["state"] == "explained"
     assert (refused.status_code, refused.json()["type"]) == (409, "finding-stands")

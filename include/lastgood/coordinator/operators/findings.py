@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
@@ -13,6 +13,7 @@ from lastgood.catalog import findings, history, inventories
 from lastgood.coordinator.operators.context import (
     Because,
     Changer,
+    Limit,
     ProjectFilter,
     Reader,
     answer,
@@ -47,15 +48,21 @@ class AssignBody(BaseModel):
 
 @router.get("/findings")
 def list_findings(
-    request: Request, _: Reader, project: ProjectFilter = None, closed: bool = False
+    request: Request,
+    _: Reader,
+    project: ProjectFilter = None,
+    closed: bool = False,
+    limit: Limit = 200,
+    skip: Annotated[int, Query(ge=0)] = 0,
 ) -> JSONResponse:
     """Findings by deadline; those of keys that belong to no project are shown with every
-    project."""
+    project. `more` says that others follow: ask again with `skip`."""
     with services_of(request).catalog.transaction() as tx:
         now = history.now(tx)
         wanted = None if project is None else [project, SHARED]
-        found = findings.current(tx, projects=wanted, closed=closed)
-    return answer({"findings": [finding_json(one, now) for one in found]})
+        found = findings.current(tx, projects=wanted, closed=closed, limit=limit + 1, skip=skip)
+    shown = [finding_json(one, now) for one in found[:limit]]
+    return answer({"findings": shown, "more": len(found) > limit})
 
 
 @router.get("/findings/{finding}")
