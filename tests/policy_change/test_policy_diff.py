@@ -65,6 +65,7 @@ def eventful(world: World) -> tuple[World, datetime, datetime]:
         }
     )
     began, made = first_hour(world), list[Copy]()
+    began += (12 - began.hour) % 24 * HOUR  # days begin and end alike whenever this runs
     for hour in range(8 * 24):
         end = began + (hour + 1) * HOUR
         if hour % 8 == 0 or hour % 12 in (1, 7, 11) or hour == 150:
