@@ -119,7 +119,7 @@ def translated(
 def described(error: ClientError) -> str:
     """Code, message and request id: what the backend's operators ask for."""
     about = error.response.get("Error", {})
-    told = ": ".join(said for name in ("Code", "Message") if (said := about.get(name)))
+    told = ": ".join(said for said in (about.get("Code"), about.get("Message")) if said)
     return f"{told} (request {request_of(error.response)})"
 
 
