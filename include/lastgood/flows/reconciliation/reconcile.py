@@ -10,6 +10,7 @@ only then say what failed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from lastgood.catalog import (
     reports,
 )
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.findings import Finding
 from lastgood.catalog.projects import Project
 from lastgood.errors import LastgoodError, Unavailable
 from lastgood.flows.capacity import pressure
@@ -97,7 +97,8 @@ def run(
             taken[name] = _with(project, kept_inventories.read(catalog, stores, name, named))
         except (StoreError, InventoryReportRefused, Unavailable) as error:
             unlisted = unlisted or error
-    written = _reports(catalog, stores, project, taken, window, Path(report_dir), actor)
+    reporting = _Reporting(catalog, stores, project, window, Path(report_dir), actor)
+    written = reporting.of_each(taken)
     if unlisted is not None:
         raise unlisted
     return {**_result(project, written), "not_deleted": not_deleted}
@@ -130,7 +131,8 @@ def again(
     if not taken:
         return {"project": project, "skipped": " ".join(absent.values()), "absent": sorted(absent)}
     folder = Path(report_dir)
-    written = _reports(catalog, stores, project, taken, window, folder, actor, follows=False)
+    reporting = _Reporting(catalog, stores, project, window, folder, actor, follows=False)
+    written = reporting.of_each(taken)
     return {**_result(project, written), "absent": sorted(absent)}
 
 
@@ -174,83 +176,91 @@ def raise_if_failed(result: Mapping[str, Any]) -> None:
         )
 
 
-def _reports(
-    catalog: Catalog,
-    stores: Stores,
-    project: str,
-    taken: Mapping[str, Inventory],
-    window: tuple[datetime, datetime],
-    report_dir: Path,
-    actor: str,
-    *,
-    follows: bool = True,
-) -> list[dict[str, Any]]:
-    """A report for each store, by name in `taken`."""
-    listed_at = {name: one.finished_at for name, one in taken.items()}
-    return [
-        _report(
-            catalog,
-            project,
-            one,
-            window,
-            listed_at,
-            report_dir,
-            actor,
-            read_back(catalog, stores, one.store, project),
-            follows=follows,
-        )
-        for one in taken.values()
-    ]
+@dataclass(frozen=True, slots=True)
+class _Reporting:
+    """The reports of a project for a window, [start, end) in UTC; `follows`: the findings, too."""
 
+    catalog: Catalog
+    stores: Stores
+    project: str
+    window: tuple[datetime, datetime]
+    report_dir: Path
+    actor: str
+    follows: bool = True
 
-def _report(
-    catalog: Catalog,
-    project: str,
-    taken: Inventory,
-    window: tuple[datetime, datetime],
-    listed_at: Mapping[str, datetime],
-    report_dir: Path,
-    actor: str,
-    at_rest: AtRest,
-    *,
-    follows: bool,
-) -> dict[str, Any]:
-    with catalog.transaction() as tx:
-        if follows:
-            carry_on(tx, project, taken, actor)
-    pressure.observe(catalog, project, cause=f"a listing of {taken.store}", actor=actor)
-    with catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
-        numbers = report_numbers.gather(tx, project, taken.store, window)
-    with catalog.transaction() as tx:
-        facts = _facts(tx, project, taken, window, listed_at, numbers, at_rest)
-    owners = facts.project.config.get("check_owners")
-    checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
-    document = build(facts, checks)
-    with catalog.transaction() as tx:
-        report_id = reports.add(
-            tx,
-            project=project,
-            store=taken.store,
-            window=window,
-            document=document,
-            passed=passed(checks),
-            recorded_at=facts.at,
+    def of_each(self, taken: Mapping[str, Inventory]) -> list[dict[str, Any]]:
+        """A report for each store, by name in `taken`."""
+        listed_at = {name: one.finished_at for name, one in taken.items()}
+        return [self._report(one, listed_at) for one in taken.values()]
+
+    def _report(self, taken: Inventory, listed_at: Mapping[str, datetime]) -> dict[str, Any]:
+        at_rest = read_back(self.catalog, self.stores, taken.store, self.project)
+        if self.follows:
+            with self.catalog.transaction() as tx:
+                carry_on(tx, self.project, taken, self.actor)
+        cause = f"a listing of {taken.store}"
+        pressure.observe(self.catalog, self.project, cause=cause, actor=self.actor)
+        with self.catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
+            numbers = report_numbers.gather(tx, self.project, taken.store, self.window)
+        with self.catalog.transaction() as tx:
+            facts = self._facts(tx, taken, listed_at, numbers, at_rest)
+        owners = facts.project.config.get("check_owners")
+        checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
+        report_id, document = self._record(facts, checks)
+        paths = write_files(document, self.report_dir)
+        return {
+            "report_id": report_id,
+            "store": taken.store,
+            "passed": passed(checks),
+            "failed": _failed(checks),
+            "first_failed": document["verdict"]["first_failed"],
+            "json": str(paths["json"]),
+            "html": str(paths["html"]),
+            "csv": str(paths["csv"]),
+        }
+
+    def _record(self, facts: Facts, checks: list[CheckResult]) -> tuple[int, dict[str, Any]]:
+        store = facts.store.name
+        with self.catalog.transaction() as tx:
+            report_id = reports.add(
+                tx,
+                project=self.project,
+                store=store,
+                window=self.window,
+                document=build(facts, checks),
+                passed=passed(checks),
+                recorded_at=facts.at,
+            )
+            quality_results.add(
+                tx, report_id, project=self.project, store=store, results=checks, at=facts.at
+            )
+            return report_id, dict(reports.get(tx, report_id).document)
+
+    def _facts(
+        self,
+        tx: Transaction,
+        taken: Inventory,
+        listed_at: Mapping[str, datetime],
+        numbers: Numbers,
+        at_rest: AtRest,
+    ) -> Facts:
+        use = capacity.locked_use(tx, self.project, taken.store)
+        names = projects.stores_of(tx, self.project)
+        marks = policy_of(tx, self.project).capacity
+        return Facts(
+            project=projects.get(tx, self.project),
+            store=projects.store(tx, taken.store),
+            window=self.window,
+            at=history.now(tx),
+            taken=taken,
+            counts={state: (one[0], one[1]) for state, one in taken.counts[self.project].items()},
+            activity=reports.activity(tx, self.project, self.window),
+            standing=pressure.standing_in(tx, self.project, taken.store, marks, use).standing,
+            findings=findings.current(tx, projects=[self.project, SHARED], store=taken.store),
+            numbers=numbers,
+            stores_listed={**reports.listed_at(tx, self.project, names), **listed_at},
+            at_rest=at_rest,
         )
-        quality_results.add(
-            tx, report_id, project=project, store=taken.store, results=checks, at=facts.at
-        )
-        document = dict(reports.get(tx, report_id).document)
-    paths = write_files(document, report_dir)
-    return {
-        "report_id": report_id,
-        "store": taken.store,
-        "passed": passed(checks),
-        "failed": _failed(checks),
-        "first_failed": document["verdict"]["first_failed"],
-        "json": str(paths["json"]),
-        "html": str(paths["html"]),
-        "csv": str(paths["csv"]),
-    }
 
 
 def carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> None:
@@ -296,39 +306,6 @@ def _known_bytes(taken: Inventory) -> int:
 def _deadline(project: Project) -> timedelta:
     seconds = project.config.get("finding_deadline_seconds")
     return _FINDING_DEADLINE if seconds is None else timedelta(seconds=float(seconds))
-
-
-def _facts(
-    tx: Transaction,
-    project: str,
-    taken: Inventory,
-    window: tuple[datetime, datetime],
-    listed_at: Mapping[str, datetime],
-    numbers: Numbers,
-    at_rest: AtRest,
-) -> Facts:
-    use = capacity.locked_use(tx, project, taken.store)
-    names = projects.stores_of(tx, project)
-    return Facts(
-        project=projects.get(tx, project),
-        store=projects.store(tx, taken.store),
-        window=window,
-        at=history.now(tx),
-        taken=taken,
-        counts={state: (one[0], one[1]) for state, one in taken.counts[project].items()},
-        activity=reports.activity(tx, project, window),
-        standing=pressure.standing_in(
-            tx, project, taken.store, policy_of(tx, project).capacity, use
-        ).standing,
-        findings=_open_findings(tx, project, taken.store),
-        numbers=numbers,
-        stores_listed={**reports.listed_at(tx, project, names), **listed_at},
-        at_rest=at_rest,
-    )
-
-
-def _open_findings(tx: Transaction, project: str, store: str) -> list[Finding]:
-    return findings.current(tx, projects=[project, SHARED], store=store)
 
 
 def _failed(checks: list[CheckResult]) -> list[str]:
