@@ -3,9 +3,9 @@
 Runs daily for the day that has passed. Every store is listed, in shards of its key space, into an
 inventory that is kept; a shard that fails makes its inventory unusable, and what hangs on it fails.
 Quality checks that fail make the run fail, after the report is written. Whoever has an overdue
-finding is told. It deletes nothing but old inventories. A backfilled run makes the reports of its
-day again from the inventories that are kept of it, or says that none is; it lists, deletes and
-aborts nothing, and tells nobody.
+finding is told, and the day's deletions are digested. It deletes nothing but old inventories. A
+backfilled run makes the reports of its day again from the inventories that are kept of it, or says
+that none is; it lists, digests, deletes and aborts nothing, and tells nobody.
 """
 
 from __future__ import annotations
@@ -29,6 +29,14 @@ def reconcile_inventory() -> None:
         from lastgood.flows import scheduled
 
         return scheduled.every_project_name()
+
+    @task
+    def digest(project: str) -> dict[str, Any]:
+        from lastgood.flows import scheduled
+
+        if get_current_context()["dag_run"].run_type == "backfill":
+            return {}
+        return dict(scheduled.digest_days(project))
 
     @task
     def begin() -> list[dict[str, Any]]:
@@ -82,10 +90,12 @@ def reconcile_inventory() -> None:
         if context["dag_run"].run_type != "backfill":
             OverdueFindings()(context)
 
+    names = projects()
+    digest.expand(project=names)  # on its own: a store that is not listed hides no deletion
     begun = begin()
     listed = list_shard.expand_kwargs(shards(begun))
     completed = complete.partial(listed=listed).expand(begun=begun)
-    written = reconcile.partial(completed=completed).expand(project=projects())
+    written = reconcile.partial(completed=completed).expand(project=names)
     check.expand(report=written)
     # beside the checks, not behind them: the last tasks decide whether the run failed
     written >> tell_owners()

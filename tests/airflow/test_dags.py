@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ DAG_IDS = {
     "validate_restores",
     "verify_commits",
 }
+PUBLIC_FUNCTION = re.compile(r"^def ([a-z]\w*)", re.MULTILINE)
 HEAVY = [
     *("boto3", "duckdb", "fastapi", "great_expectations", "numpy", "obstore", "pandas"),
     *("psycopg", "psycopg_pool"),
@@ -65,6 +67,14 @@ def test_only_destructive_tasks_share_the_pool_of_one_slot(dags: dict[str, DAG])
         if task.pool == "lastgood_deleting"
     }
     assert deleting == {"approve_purge", "sweep_quarantine", "clean_incomplete_uploads"}
+
+
+def test_whatever_a_scheduler_can_run_is_run_by_a_dag() -> None:
+    flows = ROOT / "include/lastgood/flows"
+    offered = [flows / "scheduled.py", flows / "scheduled_inventories.py"]
+    code = "".join(file.read_text() for file in [*offered, *(ROOT / "dags").glob("*.py")])
+    names = [name for file in offered for name in PUBLIC_FUNCTION.findall(file.read_text())]
+    assert {name for name in names if len(re.findall(rf"\b{name}\b", code)) == 1} == set()
 
 
 def test_parsing_the_dags_and_the_plugin_imports_nothing_heavy() -> None:
