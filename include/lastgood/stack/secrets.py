@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -42,8 +41,3 @@ def write_private(path: Path, text: str) -> None:
     staging.touch(mode=0o600)
     staging.write_text(text)
     staging.replace(path)
-
-
-def write_private_mapping(path: Path, values: Mapping[str, object]) -> None:
-    """Replace a private JSON file at once."""
-    write_private(path, json.dumps(values, indent=1, sort_keys=True))

@@ -12,7 +12,6 @@ from uuid import UUID
 from lastgood.errors import Unavailable
 from lastgood.flows import control_keys
 from lastgood.rules.layout import (
-    INCARNATION_PREFIX,
     AttemptKey,
     AttemptPart,
     ControlKey,
@@ -20,7 +19,7 @@ from lastgood.rules.layout import (
     parse_key,
 )
 from lastgood.rules.names import CheckpointId, StageId
-from lastgood.stores.base import EVERYTHING, Prefix, Store, StoredObject
+from lastgood.stores.base import EVERYTHING, Store, StoredObject
 
 NAMED_LIMIT = 100
 _TELL_EVERY = 1000
@@ -96,19 +95,6 @@ def scan(store: Store, tell: Callable[[int], None] = lambda keys: None) -> Scan:
         raise Unavailable(what=f"store {store.name}", reason="its listing did not finish")
     tell(found.keys)
     return found
-
-
-def incarnation_of(store: Store) -> int:
-    """The highest incarnation that a store's control keys name, 0 if none. Raises Unavailable."""
-    listing = store.list(Prefix(INCARNATION_PREFIX))
-    numbers = [
-        key.number
-        for entry in listing
-        if isinstance(key := parse_key(entry.key), ControlKey) and key.number is not None
-    ]
-    if not listing.complete:
-        raise Unavailable(what=f"store {store.name}", reason="it did not list its control keys")
-    return max(numbers, default=0)
 
 
 def _add(found: Scan, entry: StoredObject) -> None:
