@@ -20,6 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from lastgood.coordinator.operators.auth import TOKEN_VARIABLE
 from lastgood.flows.reconciliation import reconcile
+from tests.browser.clicking import go, next_page
 from tests.retention.world import World
 
 pytestmark = pytest.mark.slow
@@ -32,14 +33,13 @@ def test_an_operator_clicks_to_a_checkpoint_and_holds_it(
     world.commit(2)
 
     chromium.get(url)
-    chromium.find_element(By.LINK_TEXT, "vision/gpt/pretrain").click()
-    chromium.find_element(By.LINK_TEXT, "1.1").click()
+    go(chromium, "vision/gpt/pretrain")
+    go(chromium, "1.1")
     form = chromium.find_element(By.CSS_SELECTOR, "form.form")
     form.find_element(By.NAME, "reason").send_keys("keep for the paper")
-    form.find_element(By.TAG_NAME, "button").click()
-    done = WebDriverWait(chromium, 10).until(
-        lambda browser: browser.find_element(By.CSS_SELECTOR, ".done")
-    )
+    with next_page(chromium):
+        form.find_element(By.TAG_NAME, "button").click()
+    done = chromium.find_element(By.CSS_SELECTOR, ".done")
 
     assert "The hold stands." in done.text
     assert "no hold" in chromium.page_source
@@ -62,14 +62,13 @@ def test_an_operator_takes_a_checkpoint_back_out_of_quarantine(
     assert world.state(old) == "quarantined"
 
     chromium.get(f"{url}quarantine")
-    chromium.find_element(By.LINK_TEXT, str(old.checkpoint)).click()
+    go(chromium, str(old.checkpoint))
     chromium.find_element(By.TAG_NAME, "summary").click()
     form = chromium.find_element(By.CSS_SELECTOR, "details form.form")
     form.find_element(By.NAME, "because").send_keys("needed once more")
-    form.find_element(By.TAG_NAME, "button").click()
-    done = WebDriverWait(chromium, 10).until(
-        lambda browser: browser.find_element(By.CSS_SELECTOR, ".done")
-    )
+    with next_page(chromium):
+        form.find_element(By.TAG_NAME, "button").click()
+    done = chromium.find_element(By.CSS_SELECTOR, ".done")
 
     assert "present again" in done.text
     assert world.state(old) == "present"
@@ -98,21 +97,20 @@ def test_an_operator_reads_the_report_assigns_its_finding_and_is_refused_to_clos
     )
 
     chromium.get(f"{url}reports")
-    chromium.find_element(By.LINK_TEXT, "Report 1").click()
+    go(chromium, "Report 1")
     assert "5 bytes unexplained" in chromium.find_element(By.CSS_SELECTOR, ".verdict").text
-    chromium.find_element(By.LINK_TEXT, "Findings").click()
+    go(chromium, "Findings")
     chromium.find_element(By.XPATH, "//summary[text()='Change']").click()
     assign = chromium.find_element(By.CSS_SELECTOR, "form[action$='findings/assign']")
     owner = assign.find_element(By.NAME, "owner")
     owner.clear()
     owner.send_keys("storage-team")
-    assign.find_element(By.TAG_NAME, "button").click()
-    done = WebDriverWait(chromium, 10).until(
-        lambda browser: browser.find_element(By.CSS_SELECTOR, ".done")
-    )
+    with next_page(chromium):
+        assign.find_element(By.TAG_NAME, "button").click()
+    done = chromium.find_element(By.CSS_SELECTOR, ".done")
     assert "new owner and deadline" in done.text
     assert "storage-team" in chromium.find_element(By.TAG_NAME, "table").text
-    chromium.find_element(By.LINK_TEXT, "untracked").click()
+    go(chromium, "untracked")
     assert [one.text for one in chromium.find_elements(By.CSS_SELECTOR, "tbody th")][:2] == [
         "opened",
         "assigned",
@@ -120,12 +118,12 @@ def test_an_operator_reads_the_report_assigns_its_finding_and_is_refused_to_clos
     assert "operator:ann" in chromium.find_element(By.TAG_NAME, "table").text
     assert chromium.get_log("browser") == []
 
-    chromium.back()
+    with next_page(chromium):
+        chromium.back()
     chromium.find_element(By.XPATH, "//summary[text()='Change']").click()
-    chromium.find_element(By.CSS_SELECTOR, "form[action$='findings/close'] button").click()
-    refused = WebDriverWait(chromium, 20).until(
-        lambda browser: browser.find_element(By.XPATH, "//*[contains(text(), 'stray.bin')]")
-    )
+    with next_page(chromium):
+        chromium.find_element(By.CSS_SELECTOR, "form[action$='findings/close'] button").click()
+    refused = chromium.find_element(By.XPATH, "//*[contains(text(), 'stray.bin')]")
     assert "still unexplained" in refused.text
 
 
@@ -149,7 +147,8 @@ def test_a_stage_is_a_timeline_that_leads_to_each_checkpoint(
     assert len(places) == 3
     assert places == sorted(places)
     assert places[0] < places[-1]
-    entries[2].find_element(By.LINK_TEXT, "1.1").click()
+    with next_page(chromium):
+        entries[2].find_element(By.LINK_TEXT, "1.1").click()
     assert "May it go?" in chromium.find_element(By.TAG_NAME, "main").text
     assert chromium.get_log("browser") == []
 
@@ -172,10 +171,9 @@ def test_a_hold_is_placed_by_keyboard_alone_with_the_focus_always_in_sight(
         assert focused.value_of_css_property("outline-style") != "none", focused.tag_name
         if focused.get_attribute("name") == "reason":
             break
-    focused.send_keys("by hand", Keys.ENTER)
-    done = WebDriverWait(chromium, 10).until(
-        lambda browser: browser.find_element(By.CSS_SELECTOR, ".done")
-    )
+    with next_page(chromium):
+        focused.send_keys("by hand", Keys.ENTER)
+    done = chromium.find_element(By.CSS_SELECTOR, ".done")
 
     assert "The hold stands." in done.text
     assert world.row("SELECT reason, placed_by FROM lastgood.holds") == ("by hand", "operator:ann")
@@ -250,10 +248,9 @@ def test_airflows_viewer_is_offered_no_change_and_refused_one_that_its_op_may_ma
     form = chromium.find_element(By.CSS_SELECTOR, "form.form")
     chromium.add_cookie({"name": "_token", "value": airflow["tokens"]["viewer"]})
     form.find_element(By.NAME, "reason").send_keys("I may not")
-    form.find_element(By.TAG_NAME, "button").click()
-    refused = WebDriverWait(chromium, 10).until(
-        lambda browser: browser.find_element(By.XPATH, "//*[contains(text(), 'viewer')]")
-    )
+    with next_page(chromium):
+        form.find_element(By.TAG_NAME, "button").click()
+    refused = chromium.find_element(By.XPATH, "//*[contains(text(), 'viewer')]")
     assert "may not change anything here" in refused.text
     assert world.row("SELECT count(*) FROM lastgood.holds") == (0,)
 
@@ -263,8 +260,7 @@ def test_airflows_viewer_is_offered_no_change_and_refused_one_that_its_op_may_ma
 
     chromium.add_cookie({"name": "_token", "value": airflow["tokens"]["op"]})
     chromium.get(f"{root}why/{copy.checkpoint}")
-    chromium.find_element(By.NAME, "reason").send_keys("I may", Keys.ENTER)
-    WebDriverWait(chromium, 10).until(
-        lambda browser: browser.find_element(By.CSS_SELECTOR, ".done")
-    )
+    with next_page(chromium):
+        chromium.find_element(By.NAME, "reason").send_keys("I may", Keys.ENTER)
+    assert chromium.find_elements(By.CSS_SELECTOR, ".done")
     assert world.row("SELECT reason, placed_by FROM lastgood.holds") == ("I may", "operator:op")
