@@ -77,6 +77,9 @@ def test_nobodys_word_closes_a_finding_and_bytes_that_come_back_open_it_again(
     with pytest.raises(FindingStands):  # explained is not gone
         _close(catalog, opened)
     assert _one(catalog).state == "explained"
+    with catalog.transaction() as tx:
+        until, by_hand = opened.deadline, {"owner": "bob", "actor": "operator:ann"}
+        findings.assign(tx, opened.finding_id, deadline=until, at=history.now(tx), **by_hand)
 
     (prepared.root / STRAY).unlink()
     closed = _close(catalog, opened)
@@ -88,13 +91,14 @@ def test_nobodys_word_closes_a_finding_and_bytes_that_come_back_open_it_again(
     reconciled(catalog, tmp_path)
     again = _one(catalog)
     assert again.finding_id == opened.finding_id
-    assert (again.state, again.size_bytes, again.owner) == ("open", 50, "archivist")
+    assert (again.state, again.size_bytes, again.owner) == ("open", 50, "bob")
     assert again.deadline > opened.deadline
     assert _happened(catalog, again) == [
         "opened",
         "seen",
         "explained",
         "seen",
+        "assigned",
         "closed",
         "opened",
     ]

@@ -6,6 +6,8 @@ A finding is one (project, store, cause, key range) for good; its events say how
     opened -> explained -> closed      an operator accounted for it; more bytes open it again
     closed -> opened                   its bytes came back: a new deadline runs
 
+An owner whom somebody assigned stays, also when it opens again; else the project's rules say who.
+
 Nobody's word closes it: only an inventory that does not show it any more.
 """
 
@@ -228,14 +230,28 @@ def _see(
     at: datetime,
 ) -> None:
     facts: dict[str, Any] = {"samples": list(seen.samples)}
+    if before is not None and not _reopens(before, seen):
+        _append(tx, before, "seen", seen, actor, facts, at)
+        return
     owner = owners.of_finding(seen.cause, seen.key_range)
     if before is None:
         before = _create(tx, project, store, seen, owner, at + deadline, at)
-    elif not _reopens(before, seen):
-        _append(tx, before, "seen", seen, actor, facts, at)
-        return
+    else:
+        owner = _assigned_owner(tx, before.finding_id) or owner
     facts |= {"owner": owner, "deadline": (at + deadline).isoformat()}
     _append(tx, before, "opened", seen, actor, facts, at)
+
+
+def _assigned_owner(tx: Transaction, finding_id: UUID) -> str | None:
+    """Whom somebody made answer for a finding last: no rule's answer takes that back."""
+    row = tx.execute(
+        """
+        SELECT facts ->> 'owner' AS owner FROM finding_events
+         WHERE finding_id = %s AND kind = 'assigned' ORDER BY number DESC LIMIT 1
+        """,
+        (finding_id,),
+    ).fetchone()
+    return None if row is None else str(row["owner"])
 
 
 def explain(tx: Transaction, finding_id: UUID, *, reason: str, actor: str, at: datetime) -> Finding:
