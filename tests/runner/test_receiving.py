@@ -123,14 +123,20 @@ LEFT: dict[str, tuple[bytes, int | None, set[int]]] = {
 @pytest.mark.usefixtures("small_spans")
 @pytest.mark.parametrize(("left", "part_bytes", "parts"), LEFT.values(), ids=LEFT.keys())
 @pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("workers", [4, 2])
 def test_only_what_is_missing_is_asked_for(
-    tmp_path: Path, left: bytes, part_bytes: int | None, parts: set[int], ranges: bool
+    tmp_path: Path,
+    left: bytes,
+    part_bytes: int | None,
+    parts: set[int],
+    ranges: bool,
+    workers: int,
 ) -> None:
     if left:
         (tmp_path / "big").write_bytes(left)
     store = Store(CONTENT, ranges)
 
-    receive(store, item_of(CONTENT, part_bytes=part_bytes), tmp_path)
+    receive(store, item_of(CONTENT, part_bytes=part_bytes), tmp_path, workers)
 
     assert (tmp_path / "big").read_bytes() == CONTENT
     assert {
@@ -138,27 +144,74 @@ def test_only_what_is_missing_is_asked_for(
     } == parts
 
 
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+# What the store has, and the parts that a later try has to ask for again.
 DAMAGED = {
-    "changed": CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]),
-    "short": CONTENT[:-1],
-    "long": CONTENT + b"x",
-    "empty": b"",
+    "changed at its end": (flipped(CONTENT, len(CONTENT) - 1), {5}),
+    "changed within": (flipped(CONTENT, 2 * PART + 7), {2}),
+    "two parts in each other's place": (
+        CONTENT[:PART]
+        + CONTENT[2 * PART : 3 * PART]
+        + CONTENT[PART : 2 * PART]
+        + CONTENT[3 * PART :],
+        {1, 2},
+    ),
+    "short": (CONTENT[:-1], {5}),
+    "long": (CONTENT + b"x", set()),
+    "empty": (b"", {0, 1, 2, 3, 4, 5}),
 }
+# A stream; spans; parts, of which there are two for each of two workers.
+WORKERS = [1, 4, 2]
 
 
 @pytest.mark.usefixtures("small_spans")
-@pytest.mark.parametrize("stored", DAMAGED.values(), ids=DAMAGED.keys())
-@pytest.mark.parametrize("workers", [1, 4])
-def test_what_is_not_the_object_is_told_and_thrown_away(
-    tmp_path: Path, stored: bytes, workers: int
+@pytest.mark.parametrize(("stored", "damaged"), DAMAGED.values(), ids=DAMAGED.keys())
+@pytest.mark.parametrize("workers", WORKERS)
+def test_what_is_not_the_object_is_told_and_only_that_is_asked_for_again(
+    tmp_path: Path, stored: bytes, damaged: set[int], workers: int
+) -> None:
+    item = item_of(CONTENT)
+    with pytest.raises(CorruptObject, match=r"big of .* found (\d+ bytes|part \d with SHA-256)"):
+        receive(Store(stored), item, tmp_path, workers)
+
+    right = Store(CONTENT)
+    receive(right, item, tmp_path, workers)
+    assert (tmp_path / "big").read_bytes() == CONTENT
+    asked = {part for start, end in right.asked for part in range(start // PART, -(-end // PART))}
+    assert asked >= damaged
+    if workers == 1:  # otherwise it may stop before it has the others
+        assert asked == damaged
+
+
+@pytest.mark.usefixtures("small_spans")
+@pytest.mark.parametrize(("stored", "damaged"), DAMAGED.values(), ids=DAMAGED.keys())
+@pytest.mark.parametrize("workers", WORKERS)
+def test_without_digests_of_parts_what_is_not_the_object_is_thrown_away(
+    tmp_path: Path, stored: bytes, damaged: set[int], workers: int
 ) -> None:
     with pytest.raises(CorruptObject, match=f"big of .* found {len(stored)} bytes"):
-        receive(Store(stored), item_of(CONTENT), tmp_path, workers)
+        receive(Store(stored), item_of(CONTENT, part_bytes=None), tmp_path, workers)
 
     assert (tmp_path / "big").stat().st_size == 0
 
 
-@pytest.mark.parametrize("workers", [1, 4])
+def test_a_wrong_part_is_told_before_the_others_have_come(tmp_path: Path) -> None:
+    size_bytes = 64 * PART
+    wrong = hashlib.sha256(b"other").hexdigest()
+    right = hashlib.sha256(bytes(PART)).hexdigest()
+    item = ManifestObject("big", size_bytes, wrong, None, PART, (wrong, *[right] * 63))
+    store = Store(bytes(size_bytes))
+
+    with pytest.raises(CorruptObject, match=f"found part 1 with SHA-256 {right} in place of"):
+        receive(store, item, tmp_path, 2)
+
+    assert len(store.asked) < 32
+
+
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_store_that_answers_less_than_was_asked_for_is_asked_for_the_rest(
     tmp_path: Path, workers: int
 ) -> None:
@@ -167,10 +220,11 @@ def test_a_store_that_answers_less_than_was_asked_for_is_asked_for_the_rest(
     assert (tmp_path / "big").read_bytes() == CONTENT
 
 
-def test_spans_may_come_in_any_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [PART, None], ids=["in order", "by part"])
+def test_spans_may_come_in_any_order(tmp_path: Path, most: int | None) -> None:
     item = item_of(CONTENT[: 4 * PART])
     for number, order in enumerate(itertools.permutations(range(4))):
-        arriving = Arriving(tmp_path / str(number), item, PART, Progress(item.size_bytes))
+        arriving = Arriving(tmp_path / str(number), item, most, Progress(item.size_bytes))
         spans = arriving.missing
         for index in order:
             with arriving.receiving(spans[index]) as take:
@@ -219,14 +273,15 @@ class Zeros:
         yield SimpleNamespace(status=206, chunks=chunks)
 
 
-def test_memory_is_two_buffers_for_each_connection(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [4, 2])
+def test_memory_is_two_buffers_for_each_connection(tmp_path: Path, workers: int) -> None:
     size_bytes = 64 * MIB
     zeros = hashlib.sha256(bytes(size_bytes)).hexdigest()
     part = hashlib.sha256(bytes(8 * MIB)).hexdigest()
     item = ManifestObject("big", size_bytes, zeros, None, 8 * MIB, (part,) * 8)
     tracemalloc.start()
     try:
-        receive(Zeros(size_bytes), item, tmp_path)
+        receive(Zeros(size_bytes), item, tmp_path, workers)
         assert tracemalloc.get_traced_memory()[1] < 2 * 4 * BUFFER_BYTES + 100 * KIB
     finally:
         tracemalloc.stop()

@@ -1,10 +1,5 @@
-"""A file that fills with an object's bytes, from several connections at once, and the hash that
-follows in order.
-
-What comes in order is hashed from memory. What came ahead of it is read again, from the file
-system's cache, as soon as the hash gets there: so memory is a buffer for each connection, whatever
-the size of the object.
-"""
+"""A file that fills with an object's bytes, from several connections at once, each byte of it
+hashed."""
 
 from __future__ import annotations
 
@@ -17,8 +12,9 @@ from pathlib import Path
 from lastgood.rules.manifest import ManifestObject
 from lastgood.runner.durable import NEW_OR_OLD, begin_writing, write_all
 from lastgood.runner.files import new_buffer
-from lastgood.runner.leftover import Leftover, leftover, nothing_left, read_chunks
+from lastgood.runner.leftover import leftover, parts_left, read_chunks
 from lastgood.runner.progress import Progress
+from lastgood.runner.proof import ByPart, InOrder, Proof
 from lastgood.runner.spans import Span
 
 BUFFER_BYTES = 512 << 10  # stays in a core's cache between kernel, hash and kernel
@@ -28,14 +24,14 @@ Take = Callable[[memoryview], None]
 
 class Arriving:
     """One object on its way into the file `target`. It begins with what an earlier try left there;
-    each of the missing spans, of at most `most` bytes, is received by one thread. `durable`: it is
-    to outlive a power cut."""
+    each of the missing spans is received by one thread: they are the object's parts, or of at most
+    `most` bytes. `durable`: it is to outlive a power cut."""
 
     def __init__(
         self,
         target: Path,
         item: ManifestObject,
-        most: int,
+        most: int | None,
         progress: Progress,
         *,
         durable: bool = True,
@@ -47,45 +43,40 @@ class Arriving:
         self._most = most
         self._progress = progress
         self._fd: int | None = None
-        self._lock = threading.Lock()  # of the descriptor, and of which spans are over
-        self._hashing = threading.Lock()  # of the hash, and of how far it is
-        self._begin_with(leftover(self._opened(), item, most))
-
-    def _begin_with(self, found: Leftover) -> None:
-        self.is_proven = found.is_proven
-        self._spans = {span.start: span for span in found.spans}
-        self._over = {span.start for span in found.spans if span.is_whole}
-        self._digest, self._hashed_bytes = found.digest, found.hashed_bytes
+        self._lock = threading.Lock()  # of the descriptor
         self._excess_bytes = 0
-        self._progress.add(self._arrived_bytes)
+        self._is_proven = True  # what was there is right, whatever comes
+        self._proof = self._begun()
+        self._progress.add(self._proof.spans.arrived_bytes)
+
+    def _begun(self) -> Proof:
+        if self._most is None:
+            return ByPart(self.item, parts_left(self._opened(), self.item))
+        found = leftover(self._opened(), self.item, self._most)
+        self._is_proven = found.is_proven
+        return InOrder(self.item, found, self._read)
 
     @property
     def missing(self) -> list[Span]:
         """The spans that are still to be received, in order."""
-        return [span for span in self._spans.values() if not span.is_whole]
+        return self._proof.spans.missing
 
     @contextmanager
     def receiving(self, span: Span) -> Iterator[Take]:
         """For the block, a function that takes the span's bytes as they come. Those beyond the span
         are counted, but not written."""
         fd = self._opened()
-        leads = self._takes_the_lead(span)
+        with self._proof.following(span) as update:
 
-        def take(chunk: memoryview) -> None:
-            fitting = chunk[: span.end - span.at]
-            self._write(fd, span, fitting)
-            if leads:
-                self._digest.update(fitting)
-                self._hashed_bytes += len(fitting)
-            self._progress.add(len(fitting))
-            if len(fitting) < len(chunk):
-                self._excess_bytes += len(chunk) - len(fitting)
+            def take(chunk: memoryview) -> None:
+                fitting = chunk[: span.end - span.at]
+                self._write(fd, span, fitting)
+                update(fitting)
+                self._progress.add(len(fitting))
+                if len(fitting) < len(chunk):
+                    self._excess_bytes += len(chunk) - len(fitting)
 
-        try:
             yield take
-        finally:
-            if leads:
-                self._hashing.release()
 
     def _write(self, fd: int, span: Span, chunk: memoryview) -> None:
         write_all(fd, chunk, span.at)
@@ -94,61 +85,37 @@ class Arriving:
         if self._durable and span.at // _STRETCH_BYTES > before:
             begin_writing(fd, before * _STRETCH_BYTES, _STRETCH_BYTES)
 
-    def _takes_the_lead(self, span: Span) -> bool:
-        """Whether the span is the next to be hashed; then nobody else hashes."""
-        if not self._hashing.acquire(blocking=False):
-            return False
-        if self._hashed_bytes == span.at:
-            return True
-        self._hashing.release()
-        return False
-
     def end(self, span: Span) -> bool:
-        """Nothing more of the span will come. Whether it was the last one that was missing."""
-        with self._lock:
-            self._over.add(span.start)
-            is_last = len(self._over) == len(self._spans)
-        # Whoever hashes looks again after letting go, so that nothing is left that came meanwhile.
-        while self._next() and self._hashing.acquire(blocking=False):
-            try:
-                self._hash_on()
-            finally:
-                self._hashing.release()
-        return is_last
+        """Nothing more of the span will come. Whether it is decided what the object is."""
+        return self._proof.end(span) or self._excess_bytes > 0
 
     def is_right(self) -> bool:
-        """Whether this is the object that the manifest names. For when no span is missing."""
-        with self._hashing:
-            self._hash_on()
-        return (
-            self._came_bytes == self.item.size_bytes
-            and self._digest.hexdigest() == self.item.sha256
-        )
+        """Whether this is the object that the manifest names. For when that is decided."""
+        return not self._excess_bytes and self._proof.is_right()
 
     @property
     def found(self) -> str:
         """What came, in words."""
-        if self._came_bytes != self.item.size_bytes:
-            return f"{self._came_bytes} bytes"
-        return f"{self._came_bytes} bytes with SHA-256 {self._digest.hexdigest()}"
+        if self._excess_bytes:
+            return f"{self.item.size_bytes + self._excess_bytes} bytes"
+        return self._proof.found
 
-    def _next(self) -> Span | None:
-        """The span that the hash comes to next, if all of it is there."""
-        span = self._spans.get(self._hashed_bytes)
-        return span if span is not None and span.is_whole and span.start in self._over else None
-
-    def _hash_on(self) -> None:
-        buffer = new_buffer(BUFFER_BYTES)
-        while span := self._next():
-            for chunk in read_chunks(self._opened(), span.start, span.end, buffer):
-                self._digest.update(chunk)
-            self._hashed_bytes = span.end
+    @property
+    def may_be_righted(self) -> bool:
+        """Whether what was left by an earlier try may be at fault, and not what came."""
+        return not self._is_proven
 
     def restart(self) -> None:
-        """Throw away what has arrived."""
+        """Begin again with nothing."""
         os.ftruncate(self._opened(), 0)
-        self._progress.add(-self._arrived_bytes)
-        self._begin_with(nothing_left(self.item, self._most))
+        self._progress.add(-self._proof.spans.arrived_bytes)
+        self._excess_bytes = 0
+        self._proof = self._begun()
+
+    def give_up(self) -> None:
+        """Leave only what a later try can tell from what is wrong: parts that have digests."""
+        if self.item.part_sha256 is None:
+            self.restart()
 
     def keep(self) -> None:
         """Close the file; once it is on the disk, unless that is left to the file system."""
@@ -168,13 +135,8 @@ class Arriving:
             finally:
                 os.close(fd)
 
-    @property
-    def _came_bytes(self) -> int:
-        return self._arrived_bytes + self._excess_bytes
-
-    @property
-    def _arrived_bytes(self) -> int:
-        return sum(span.arrived_bytes for span in self._spans.values())
+    def _read(self, start: int, end: int) -> Iterator[memoryview]:
+        return read_chunks(self._opened(), start, end, new_buffer(BUFFER_BYTES))
 
     def _opened(self) -> int:
         with self._lock:

@@ -23,24 +23,53 @@ class Leftover:
     is_proven: bool = True  # what is there is right, whatever comes
 
 
-def nothing_left(item: ManifestObject, most: int) -> Leftover:
-    """All of the object is missing, in spans of at most `most` bytes."""
-    return Leftover(list(cut(0, item.size_bytes, most)))
+def parts_left(fd: int, item: ManifestObject) -> list[Span]:
+    """The parts of the object, each with its digest in the manifest; one that is in the file as it
+    should be is whole."""
+    there_bytes = _bytes_there(fd, item)
+    spans = []
+    for start, end, sha256 in _parts_of(item):
+        is_there = end <= there_bytes and _sha256(fd, start, end) == sha256
+        spans.append(Span(start, end, end if is_there else start))
+    return spans
 
 
 def leftover(fd: int, item: ManifestObject, most: int) -> Leftover:
-    """What is there of the object in its file; what is missing is cut into spans.
+    """What is there of the object in its file; what is missing is cut into spans of at most `most`
+    bytes.
 
     A part counts if it has the digest that the manifest names. Of a large object without such
     digests, which is fetched in one stream, the file counts as far as it goes: its end will tell.
     """
-    there_bytes = os.fstat(fd).st_size
-    if there_bytes > item.size_bytes:
-        os.ftruncate(fd, 0)
-        there_bytes = 0
+    there_bytes = _bytes_there(fd, item)
+    if not there_bytes:
+        return Leftover(list(cut(0, item.size_bytes, most)))
     if item.part_sha256 is None and item.size_bytes > LARGEST_BYTES:
         return _beginning(fd, item, there_bytes)
-    return _parts(fd, item, there_bytes, most) if there_bytes else nothing_left(item, most)
+    return _parts(fd, item, there_bytes, most)
+
+
+def _bytes_there(fd: int, item: ManifestObject) -> int:
+    there_bytes = os.fstat(fd).st_size
+    if there_bytes <= item.size_bytes:
+        return there_bytes
+    os.ftruncate(fd, 0)
+    return 0
+
+
+def _parts_of(item: ManifestObject) -> Iterator[tuple[int, int, str]]:
+    """Start, end and SHA-256 of each part; of an object without parts, its own."""
+    each_bytes = item.part_bytes or item.size_bytes
+    for number, sha256 in enumerate(item.part_sha256 or (item.sha256,)):
+        start = number * each_bytes
+        yield start, min(start + each_bytes, item.size_bytes), sha256
+
+
+def _sha256(fd: int, start: int, end: int) -> str:
+    part = hashlib.sha256()
+    for chunk in read_chunks(fd, start, end, new_buffer()):
+        part.update(chunk)
+    return part.hexdigest()
 
 
 def _beginning(fd: int, item: ManifestObject, there_bytes: int) -> Leftover:
@@ -53,10 +82,8 @@ def _beginning(fd: int, item: ManifestObject, there_bytes: int) -> Leftover:
 
 def _parts(fd: int, item: ManifestObject, there_bytes: int, most: int) -> Leftover:
     found = Leftover([])
-    each_bytes = item.part_bytes or item.size_bytes
     missing_from = 0
-    for number, sha256 in enumerate(item.part_sha256 or (item.sha256,)):
-        start, end = number * each_bytes, min((number + 1) * each_bytes, item.size_bytes)
+    for start, end, sha256 in _parts_of(item):
         if end <= there_bytes and _take_part(fd, start, end, sha256, found):
             found.spans += [*cut(missing_from, start, most), Span(start, end, end)]
             missing_from = end

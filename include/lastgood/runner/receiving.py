@@ -16,7 +16,7 @@ from lastgood.runner.problems import CorruptObject, RemoteProblem
 from lastgood.runner.progress import Progress
 from lastgood.runner.reading import Reading
 from lastgood.runner.retry import Transient
-from lastgood.runner.spans import Span, most_bytes
+from lastgood.runner.spans import Span, goes_by_part, most_bytes
 from lastgood.runner.stopping import in_parallel
 from lastgood.runner.transport import url_has_ended
 
@@ -67,9 +67,10 @@ class Receiver:
     def _begin(self, item: ManifestObject, total_bytes: int) -> Arriving:
         target = self._folder / item.path
         make_folders(self._folder, target.parent)
-        most = max(1, item.size_bytes)
+        most: int | None = max(1, item.size_bytes)
         if self._reading.lease.how != "direct":
-            most = most_bytes(item.size_bytes, total_bytes, self._workers)
+            by_part = goes_by_part(item, total_bytes, self._workers)
+            most = None if by_part else most_bytes(item.size_bytes, total_bytes, self._workers)
         arriving = Arriving(target, item, most, self._progress, durable=self._durable)
         if arriving.missing:
             arriving.close()  # there may be more objects than descriptors
@@ -82,18 +83,18 @@ class Receiver:
             self._finish(arriving)
 
     def _finish(self, arriving: Arriving) -> None:
-        if not arriving.is_right() and not arriving.is_proven:  # what was left may be at fault
+        if not arriving.is_right() and arriving.may_be_righted:
             arriving.restart()
             for span in arriving.missing:
                 self._fetch(arriving, span)
         if not arriving.is_right():
             found = arriving.found
-            arriving.restart()
+            arriving.give_up()
             raise self._corrupt(arriving.item, found)
         arriving.keep()
 
     def _fetch(self, arriving: Arriving, span: Span) -> bool:
-        """Have the span; whether it was the last one that was missing."""
+        """Have the span; whether it is decided what the object is."""
         lease = self._reading.lease
         with arriving.receiving(span) as take:
             if lease.how == "direct":
