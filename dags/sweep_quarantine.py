@@ -1,10 +1,11 @@
 """Quarantine what the current mark gives up, and delete what has been in quarantine long enough.
 
 Runs every quarter of an hour, and at once when a project comes to stand above soft in a store. It
-trusts no event: whatever woke it, it looks again. It deletes committed checkpoints, and only those
-that the gate lets go, judged twice: before quarantine and again before deletion. Each deletion
-leaves a tombstone. A backfilled run does nothing. A run that is handed a mark, by its configuration
-(`{"mark": 12}`) or by an event that woke it, fails unless that is the newest live one.
+trusts no event: whatever woke it, it looks again, and a project that stands above soft is marked
+anew first. It deletes committed checkpoints, and only those that the gate lets go, judged twice:
+before quarantine and again before deletion. Each deletion leaves a tombstone. A backfilled run does
+nothing. A run that is handed a mark, by its configuration (`{"mark": 12}`) or by an event that woke
+it, fails unless that is the newest live one.
 """
 
 from __future__ import annotations

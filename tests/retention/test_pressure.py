@@ -211,10 +211,10 @@ def test_what_was_given_up_since_the_newest_mark_is_told_with_the_limit_that_is_
     limits = {"soft": f"{2 * SIZE}B", "hard": f"{90 * SIZE}B", "reserve": "0B"}
     world.promote({"capacity": limits})
     old = save(world, [1, 2])
-    world.mark()
+    before = world.mark()
     save(world, [3, 4])
     fill(world, 10**9)
-    world.sweep()
+    world.sweep(mark_id=before)
     proof = _proof(world).proof
     unmarked = sum(copy.stored_bytes for copy in old)
     assert (proof.soft_bytes, proof.hard_bytes) == (2 * SIZE, 90 * SIZE)
@@ -222,10 +222,35 @@ def test_what_was_given_up_since_the_newest_mark_is_told_with_the_limit_that_is_
     assert {help.what: help.size_bytes for help in proof.helps} == {
         "lastgood mark vision": unmarked
     }
-    world.mark()
-    world.sweep()
+    told = world.sweep()
+    assert (told["mark"] > before, told["quarantined"]) == (True, 2)
     proof = _proof(world).proof
     assert ("no mark yet" in proof.kept, proof.returning_bytes) == (False, unmarked)
+
+
+def test_under_pressure_a_sweep_marks_first_unless_the_last_mark_waits_for_an_approval(
+    world: World,
+) -> None:
+    limits = {"capacity": {"soft": "1B", "hard": "1GB", "reserve": "0B"}}
+    world.promote(limits)
+    save(world, [1, 2, 3])
+    told = world.sweep()  # nobody has marked yet
+    assert (told["mark"] is not None, told["quarantined"]) == (True, 1)
+    world.advance(timedelta(days=1))  # far behind gate.mark_max_age
+    save(world, [4])
+    told = world.sweep()
+    assert (told["deleted"], told["quarantined"]) == (1, 1)
+
+    asks = {"grace": "1h", "share_guard": "100%", "approve_above": "1B"}
+    world.promote({**limits, "quarantine": asks})
+    save(world, [5])
+    waits = world.sweep()
+    assert waits["stop"].endswith("approve")
+    save(world, [6])
+    assert world.sweep()["mark"] == waits["mark"]
+    approval.approve_now(world.catalog, PROJECT, actor="operator:ann", because="I looked")
+    told = world.sweep()
+    assert (told["mark"], told["quarantined"]) == (waits["mark"], 1)
 
 
 def _proof(world: World) -> reach_proofs.ProofRow:

@@ -22,7 +22,7 @@ from lastgood.flows import control_keys, quarantine, sane_clock
 from lastgood.flows.capacity import pressure
 from lastgood.flows.capacity.pressure import StoreStanding
 from lastgood.flows.jobs import lapses
-from lastgood.flows.retention import lock_looks
+from lastgood.flows.retention import lock_looks, mark
 from lastgood.flows.retention.gate import Judged, Lookout, judge_copy
 from lastgood.flows.sweeping import deletion, reach
 from lastgood.flows.sweeping.order import Taking, Turn, preview, turn
@@ -81,14 +81,18 @@ def run(
     mark that cannot be swept only deletions under way are finished, then MarkNotSweepable is
     raised. Where the plan must be approved, or a store failed, everything else is done and the
     summary says so (`stop`, `failed`). What a batch leaves is for the next run (`left`). Where the
-    project stands above soft in a store, what can be reached is proven and recorded first.
+    project stands above soft in a store, it is marked anew and what can be reached is proven and
+    recorded first.
     """
     sane_clock.require(catalog)
     control_keys.guard(catalog, stores, project)
     lapses.observe(catalog, project)
     standings = pressure.observe(catalog, project, cause="a sweep looked", actor=actor)
     try:
-        planned = plan(catalog, project, mark_id)
+        if mark_id is None and any(one.pressed for one in standings):
+            planned = _fresh_plan(catalog, project)
+        else:
+            planned = plan(catalog, project, mark_id)
     except errors.MarkNotSweepable:
         execute(catalog, stores, unfinished(catalog, project), actor)
         raise
@@ -97,6 +101,20 @@ def run(
     pressure.observe(catalog, project, cause=f"a sweep under mark {planned.mark_id}", actor=actor)
     pressed = {one.store: one.standing.state.value for one in standings if one.pressed}
     return {**told, "pressure": pressed}
+
+
+def _fresh_plan(catalog: Catalog, project: str) -> Plan:
+    """The plan under a mark of now: what was given up since the last one may be what is wanted
+    back. Where the plan must be approved the last mark stays: an approval is about that one, and
+    without it a newer one would take nothing either."""
+    try:
+        planned = plan(catalog, project)
+        if planned.stop is not None:
+            return planned
+    except errors.MarkNotSweepable as error:
+        _log.info("marking anew: %s", error)
+    mark.run(catalog, project)
+    return plan(catalog, project)
 
 
 def _proven(
