@@ -207,6 +207,34 @@ def test_cleanup_answers_what_it_did(world: World, lastgood: CommandLine) -> Non
     assert [one["state"] for one in listed] == ["open"]
 
 
+def test_what_a_store_left_undone_is_no_success(
+    world: World, lastgood: CommandLine, tmp_path: Path
+) -> None:
+    for sequence in (1, 2, 3, 4):
+        world.commit(sequence)
+    world.mark()
+    for reserved in (".uploads", ".quarantine"):
+        folder = tmp_path / "store" / reserved
+        if folder.exists():
+            folder.rename(folder.with_name(f"{reserved}-away"))
+        folder.write_bytes(b"no folder")
+
+    cleaned = lastgood("cleanup", "vision", "--json")
+    swept = lastgood("sweep", "vision")
+
+    (tmp_path / "store").rename(tmp_path / "unmounted")
+    verified = lastgood("verify", "vision", "--json")
+
+    assert cleaned.code == swept.code == verified.code == 5
+    assert list(verified.document["failed"]) == [
+        f"vision/gpt/pretrain/1.{sequence} in local" for sequence in (1, 3, 4)
+    ]
+    assert list(cleaned.document["failed"]) == ["uploads in local"]
+    assert "failed: vision/gpt/pretrain/1.2 in local: " in swept.out
+    assert "is no folder" in swept.out
+    assert "1 thing was not done" in cleaned.err
+
+
 def test_reconcile_writes_a_report_that_can_be_shown_and_written_again(
     world: World, lastgood: CommandLine, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 import typer
@@ -57,6 +58,15 @@ def fail(error: LastgoodError, *, as_document: bool) -> NoReturn:
     else:
         print(f"lastgood: {visible(str(error))}", file=sys.stderr)
     raise SystemExit(code_of(error))
+
+
+def end_in_part(failed: Collection[str]) -> None:
+    """End with the exit code of a store that fails where something was not done, after what was
+    done was shown. The next run tries the rest again."""
+    if failed:
+        say = "1 thing was" if len(failed) == 1 else f"{len(failed)} things were"
+        print(f"lastgood: {say} not done, see above; repeat it", file=sys.stderr)
+        raise typer.Exit(UNAVAILABLE)
 
 
 def answer_no() -> NoReturn:

@@ -8,6 +8,7 @@ import typer
 
 from lastgood.catalog import inventories as catalog_inventories
 from lastgood.catalog import projects
+from lastgood.cli.exits import end_in_part
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps
 from lastgood.cli.typed import typed_instant
@@ -104,6 +105,7 @@ def take_inventory(
     else:
         for name, value in told.items():
             say(f"{name.replace('_', ' ')}: {value}")
+    end_in_part(dropped.failed)
 
 
 @inventory.command("diff")

@@ -10,15 +10,16 @@ from typing import Annotated, Any
 import typer
 
 from lastgood.catalog import copies, history, projects
-from lastgood.cli.exits import answer_no
+from lastgood.cli.exits import answer_no, end_in_part
 from lastgood.cli.opening import actor, report_folder, services
-from lastgood.cli.output import Json, Steps, print_json, print_table, say, steps
+from lastgood.cli.output import Json, print_json, print_table, say, steps
 from lastgood.cli.typed import typed_instant
-from lastgood.errors import InvalidInput
+from lastgood.errors import InvalidInput, Unavailable
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes
 from lastgood.rules.names import CheckpointId, StageId
 from lastgood.rules.retention_rules import Level
+from lastgood.stores.base import StoreError
 
 ProjectName = Annotated[str, typer.Argument(metavar="PROJECT")]
 
@@ -43,14 +44,17 @@ def verify(
     levels = _up_to(level)
     with services() as opened:
         found = _present(opened, name)
+        results: list[dict[str, Any]] = []
+        failed: dict[str, str] = {}
         with steps() as shown:
-            results = [
-                result
-                for number, copy in enumerate(found, 1)
-                for result in _verify(opened, shown, copy, levels, number, len(found))
-            ]
+            for number, copy in enumerate(found, 1):
+                try:
+                    results += _verify(opened, copy, levels)
+                except (StoreError, Unavailable) as error:
+                    failed[f"{copy.checkpoint} in {copy.store}"] = str(error)
+                shown.reach("copies", number, len(found))
     if json:
-        print_json({"receipts": results})
+        print_json({"receipts": results, "failed": failed})
     else:
         rows = [
             [
@@ -63,9 +67,12 @@ def verify(
             for one in results
         ]
         headers = ["verdict", "level", "checkpoint", ">read", "reason"]
-        print_table(headers, rows, "No present copy.")
+        print_table(headers, rows, "None was written." if failed else "No present copy.")
+        for name, reason in failed.items():
+            say(f"failed: {name}: {reason}")
     if any(one["verdict"] != "pass" for one in results):
         answer_no()
+    end_in_part(failed)
 
 
 def _present(opened: Services, name: str) -> list[copies.Copy]:
@@ -91,18 +98,10 @@ def _up_to(level: str) -> list[str]:
     return known[: known.index(level) + 1]
 
 
-def _verify(
-    opened: Services,
-    shown: Steps,
-    copy: copies.Copy,
-    levels: list[str],
-    number: int,
-    total: int,
-) -> list[dict[str, Any]]:
+def _verify(opened: Services, copy: copies.Copy, levels: list[str]) -> list[dict[str, Any]]:
     from lastgood.flows.validation import validate
 
     results = validate.climb(opened.catalog, opened.stores, copy.copy_id, levels, actor=actor())
-    shown.reach("copies", number, total)
     return [
         {"checkpoint": str(copy.checkpoint), "store": copy.store, **result} for result in results
     ]
@@ -171,6 +170,7 @@ def sweep(
             )
         told = flow.run(opened.catalog, opened.stores, project, actor(), mark_id=mark_id)
     _print_summary(told, json)
+    end_in_part(told["failed"])
     if told["stop"]:
         answer_no()
 
@@ -182,6 +182,7 @@ def cleanup(project: ProjectName, json: Json = False) -> None:
     with services() as opened:
         told = flow.run(opened.catalog, opened.stores, project, actor())
     _print_summary(told, json)
+    end_in_part(told["failed"])
 
 
 def reconcile(
@@ -223,6 +224,7 @@ def reconcile(
             say(f"not deleted: {reason}")
     if not told["passed"]:
         answer_no()
+    end_in_part(told["not_deleted"])
 
 
 def _word(report: Mapping[str, Any]) -> str:

@@ -331,7 +331,11 @@ class FileStore:
 
         def pending() -> Iterator[PendingUpload]:
             with self._tree.translated(prefix, "list uploads"):
-                yield from self._uploads.pending(prefix)
+                try:
+                    yield from self._uploads.pending(prefix)
+                except NotADirectoryError as error:
+                    reason = f"list uploads: {error.strerror}"
+                    raise StoreError(store=self.name, key=prefix, reason=reason) from error
 
         return StreamedListing(pending)
 

@@ -7,7 +7,7 @@ import os
 import stat
 from contextlib import suppress
 
-from lastgood.stores.base import KeyExists
+from lastgood.stores.base import KeyExists, StoreError
 from lastgood.stores.keys import Path
 from lastgood.stores.tree import (
     ATTEMPTS,
@@ -32,8 +32,12 @@ def move(tree: Tree, source: Path, target: Path) -> None:
                 os.stat(source[-1], dir_fd=from_folder, follow_symlinks=False)
                 _move_into(tree, from_folder, source[-1], target)
                 return
-        except NotADirectoryError:
-            return
+        except NotADirectoryError as error:
+            if not _is_there(tree, source):
+                return
+            key = shown(b"/".join(source))
+            reason = f"it cannot be moved: something above {shown(b'/'.join(target))} is no folder"
+            raise StoreError(store=tree.store, key=key, reason=reason) from error
         except FileNotFoundError:
             if not _is_there(tree, source):
                 return
