@@ -1,23 +1,27 @@
-"""A proxy before a real S3 server that makes its answers late, broken, refused or wrong."""
+"""A proxy before a real S3 server that makes its answers silent, broken, refused or wrong."""
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import re
 import socket
 import struct
 import sys
+import termios
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from tests.waiting import wait_for
+
 REQUEST_ID = "tx-of-the-proxy"
 _NOT_FORWARDED = ("expect", "connection", "content-length", "transfer-encoding")
 _NOT_RETURNED = ("connection", "content-length", "transfer-encoding")
+_INT = bytes(struct.calcsize("i"))
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,9 @@ class Rule:
 
     pattern: str
     answer: Answer | None = None
-    delay_seconds: float = 0.0
+    silent: bool = False  # the server does as it is asked, and the client waits until it gives up
     lost: bool = False  # the connection is reset before the server sees the request
-    cut_bytes: int | None = None  # it is reset behind so many bytes of the body
+    cut_bytes: int | None = None  # it is reset behind so many bytes of the body; 0: of the answer
     shortened_bytes: int | None = None  # the body ends there as if that were all
     edited: Callable[[bytes], bytes] | None = None
     times: int | None = 1
@@ -91,7 +95,7 @@ class S3Proxy:
 
     @contextmanager
     def running(self) -> Iterator[S3Proxy]:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield self
         finally:
@@ -119,9 +123,12 @@ class _Handler(BaseHTTPRequestHandler):
         if rule is None:
             self._send(*self._forwarded(proxy, body), None)
             return
-        time.sleep(rule.delay_seconds)
         if rule.lost:
             self._reset()
+        elif rule.silent:
+            self._forwarded(proxy, body)
+            self.connection.recv(1)  # its end
+            self.close_connection = True
         elif rule.answer is not None:
             headers = {"x-amz-request-id": REQUEST_ID, **rule.answer.headers}
             self._send(rule.answer.status, headers, rule.answer.content, None)
@@ -157,6 +164,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(
         self, status: int, headers: dict[str, str], content: bytes, cut_bytes: int | None
     ) -> None:
+        if cut_bytes == 0:
+            self._reset()
+            return
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -166,9 +176,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content if cut_bytes is None else content[:cut_bytes])
         if cut_bytes is not None:
-            self.wfile.flush()
-            time.sleep(0.05)  # a reset may overtake what was sent before it
+            wait_for(lambda: not self._unsent_bytes())  # which a reset would overtake
             self._reset()
+
+    def _unsent_bytes(self) -> int:
+        found: tuple[int] = struct.unpack("i", fcntl.ioctl(self.connection, termios.TIOCOUTQ, _INT))
+        return found[0]
 
     def _reset(self) -> None:
         linger = struct.pack("ii", 1, 0)
