@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from lastgood.catalog.tokens import create_project_key
 from lastgood.flows.settings.apply import apply
 from lastgood.runner import Retry, Workload
 from lastgood.stack.ceph import Ceph
-from lastgood.stack.ports import LOOPBACK, free_port
+from lastgood.stack.ports import LOOPBACK
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE, OWNER_ROLE
@@ -57,6 +58,19 @@ encryption: none
 """
 
 
+class _HeldPort:
+    """A port that nobody else gets, also while nothing listens on it."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        self._socket.bind((LOOPBACK, 0))
+        self.number: int = self._socket.getsockname()[1]
+
+    def give_back(self) -> None:
+        self._socket.close()
+
+
 class RunningCoordinator:
     """A coordinator in a thread of this process; it may be stopped and started again.
 
@@ -71,8 +85,8 @@ class RunningCoordinator:
             apply(catalog, configuration, actor="operator:test")
             with catalog.transaction() as tx:
                 self.project_key = create_project_key(tx, "demo", "test")
-        self._port = free_port()
-        self.url = f"http://{LOOPBACK}:{self._port}"
+        self._port = _HeldPort()
+        self.url = f"http://{LOOPBACK}:{self._port.number}"
         self.faults = Faults(self._application)
         self._current: Any = None
         self._server: uvicorn.Server | None = None
@@ -86,7 +100,7 @@ class RunningCoordinator:
 
         self._current = standalone(self.dsn)
         self._server = uvicorn.Server(
-            uvicorn.Config(self.faults, host=LOOPBACK, port=self._port, log_level="critical")
+            uvicorn.Config(self.faults, host=LOOPBACK, port=self._port.number, log_level="critical")
         )
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
@@ -98,6 +112,10 @@ class RunningCoordinator:
         self._server.should_exit = True
         self._server.force_exit = True
         self._thread.join()
+
+    def close(self) -> None:
+        self.stop()
+        self._port.give_back()
 
     def begin_test(self, stage: str) -> None:
         """Forget what an earlier test did."""
@@ -172,7 +190,7 @@ def coordinators(
                 dsn = postgres.dsn(name, APP_ROLE)
                 made[how] = RunningCoordinator(dsn, configuration, root / "store")
                 made[how].start()
-                running.callback(made[how].stop)
+                running.callback(made[how].close)
             return made[how]
 
         yield coordinator_for
