@@ -8,12 +8,13 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
@@ -78,7 +79,8 @@ class CatalogDatabase(NamedTuple):
 def postgres() -> Iterator[EmbeddedPostgres]:
     """One embedded server for the whole run, not durable."""
     _remove_servers_of_killed_runs()
-    data_dir = Path(tempfile.mkdtemp(prefix=_SERVER_FOLDERS, dir=_folder_of_servers()))
+    mine = f"{_SERVER_FOLDERS}{os.getpid()}-"
+    data_dir = Path(tempfile.mkdtemp(prefix=mine, dir=_folder_of_servers()))
     with EmbeddedPostgres.start(data_dir, durable=False) as server:
         with psycopg.connect(server.dsn(), autocommit=True) as superuser:
             superuser.execute("ALTER SYSTEM SET max_wal_size = '256MB'")
@@ -251,10 +253,14 @@ def _folder_of_servers() -> Path:
 def _remove_servers_of_killed_runs() -> None:
     parents = (Path(tempfile.gettempdir()), _MEMORY)
     for folder in (found for parent in parents for found in parent.glob(f"{_SERVER_FOLDERS}*")):
-        if folder.stat().st_uid != os.geteuid():
-            continue
-        try:
-            remove(folder)
-        except DataDirInUse:
-            continue
-        shutil.rmtree(folder, ignore_errors=True)
+        # One that is just being made is not locked yet; another run may remove one meanwhile.
+        with suppress(FileNotFoundError, DataDirInUse):
+            if folder.stat().st_uid == os.geteuid() and not _lives(folder):
+                remove(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(folder: Path) -> bool:
+    """Whether the run lives whose server has this folder; its name begins with the run's id."""
+    run = folder.name.removeprefix(_SERVER_FOLDERS).partition("-")[0]
+    return run.isdecimal() and psutil.pid_exists(int(run))

@@ -7,7 +7,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -177,6 +177,7 @@ def _stop_unless_used(folder: Path, users: IO[str]) -> None:
 def _remove_clusters_of_killed_runs() -> None:
     for found in Path(tempfile.gettempdir()).glob(f"{_FOLDERS}*.users"):
         folder = found.with_name(found.name.removesuffix(".users"))
-        if found.stat().st_uid == os.geteuid():
-            with _alone(folder), found.open("w") as users:
-                _stop_unless_used(folder, users)
+        with suppress(FileNotFoundError):  # another run may remove it meanwhile
+            if found.stat().st_uid == os.geteuid():
+                with _alone(folder), found.open("w") as users:
+                    _stop_unless_used(folder, users)
