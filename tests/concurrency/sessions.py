@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass
