@@ -2,10 +2,10 @@
 kubelet that runs each container's command as a real process of this machine.
 
 It speaks what the pod operator asks: create, read, list by labels, patch, delete, log, events. Like
-a kubelet it fills `$(NAME)` in commands, runs the init containers first, holds memory limits and
-deadlines, and keeps what a container wrote to its termination message. Paths of a container are
-put below a folder of the pod; images are not looked at, but for those that the test says cannot be
-pulled.
+a kubelet it fills `$(NAME)` in commands, runs the init containers first, holds memory limits, and
+keeps what a container wrote to its termination message. A deadline passes when the test says so.
+Paths of a container are put below a folder of the pod; images are not looked at, but for those that
+the test says cannot be pulled.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Pod:
     logs: dict[str, bytes] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     gone: threading.Event = field(default_factory=threading.Event)
+    expired: threading.Event = field(default_factory=threading.Event)
 
     @property
     def name(self) -> str:
@@ -73,7 +74,6 @@ class Cluster:
         self.has_room = True
         self.unpullable: set[str] = set()
         self.when_running: Callable[[Pod], None] = lambda pod: None
-        self.ignores_deadlines = False  # as a node does that is cut off
         self._lock = threading.RLock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -112,6 +112,10 @@ class Cluster:
         """What a node does that runs out of something."""
         pod.status.update(phase="Failed", reason="Evicted", message=message)
         pod.kill()
+
+    def expire(self, pod: Pod) -> None:
+        """The pod's deadline passes now."""
+        pod.expired.set()
 
     # --- the API --------------------------------------------------------------------------------
 
@@ -197,7 +201,6 @@ class Cluster:
         status.update(conditions=[_scheduled("True", "", "")], startTime=_now())
         spec["nodeName"] = "node-1"
         pod.folder.mkdir()
-        deadline = time.monotonic() + spec.get("activeDeadlineSeconds", 1e9)
         groups = {"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
         for told, listed in groups.items():
             status[told] = [_waiting(one["name"], "PodInitializing") for one in spec[listed]]
@@ -208,12 +211,12 @@ class Cluster:
                     status[told][place] = _waiting(container["name"], reason, "no such image")
                     pod.gone.wait()
                     return
-                code = self._run(pod, container, status[told], place, deadline)
+                code = self._run(pod, container, status[told], place)
                 if code != 0:
                     return
 
     def _run(
-        self, pod: Pod, container: dict[str, Any], statuses: list[Any], place: int, deadline: float
+        self, pod: Pod, container: dict[str, Any], statuses: list[Any], place: int
     ) -> int | None:
         """The exit code; None if the pod is no more."""
         name, message = container["name"], pod.folder / f"message-{container['name']}"
@@ -246,7 +249,7 @@ class Cluster:
             pod.status["phase"] = "Running" if place or name == "base" else "Pending"
             if name == "base":
                 threading.Thread(target=self.when_running, args=(pod,), daemon=True).start()
-            killed = self._watch(pod, container, deadline)
+            killed = self._watch(pod, container)
         pod.logs[name] = (pod.folder / f"log-{name}").read_bytes()
         code = pod.process.wait()
         if pod.gone.is_set():
@@ -262,7 +265,7 @@ class Cluster:
         statuses[place] = _container(name, _terminated(code, reason, began, said))
         return code
 
-    def _watch(self, pod: Pod, container: dict[str, Any], deadline: float) -> str | None:
+    def _watch(self, pod: Pod, container: dict[str, Any]) -> str | None:
         """Wait for the end; what the kubelet killed it for, if it did."""
         process, killed = pod.process, None
         assert process is not None
@@ -270,7 +273,7 @@ class Cluster:
         while process.poll() is None:
             if _memory_bytes(process.pid) > most:
                 killed = "OOMKilled"
-            elif time.monotonic() > deadline and not self.ignores_deadlines:
+            elif pod.expired.is_set():
                 killed = "DeadlineExceeded"
             if killed or pod.gone.is_set():
                 pod.kill()

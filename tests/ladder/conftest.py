@@ -54,7 +54,7 @@ command: ["{{python}}", -Iu, {program}, "{{parameters.mode}}", "{{checkpoint}}",
 parameters:
   mode: {{type: text, pattern: "[a-z-]+"}}
 world_size: 2
-timeout: 3s
+timeout: {timeout}
 memory: 200MB
 disk: 8MB
 processes: 12
@@ -93,12 +93,19 @@ class Contracts:
         return self._folder
 
     def register(
-        self, name: str = "tiny", *, version: str = "1", tolerance: str = "0", more: str = ""
+        self,
+        name: str = "tiny",
+        *,
+        version: str = "1",
+        tolerance: str = "0",
+        timeout: str = "2m",
+        more: str = "",
     ) -> None:
         text = CONTRACT.format(
             name=name,
             version=version,
             tolerance=tolerance,
+            timeout=timeout,
             program=self._programs / "restore.py",
             folder=self._programs,
         )

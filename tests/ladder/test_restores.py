@@ -62,6 +62,8 @@ def test_the_next_step_with_the_recorded_loss_passes(world: World, contracts: Co
 def test_only_proof_fails_and_each_limit_is_named(
     world: World, contracts: Contracts, mode: str, verdict: str, says: str, tmp_path: Path
 ) -> None:
+    if says == "limit of time":  # a busy machine gets to every other end first
+        contracts.register(timeout="3s")
     copy = commit_restorable(world, 1, mode)
 
     told = restore(world, copy)
