@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,9 +19,10 @@ import pytest
 from lastgood.flows.validation.local_files import scratch_folder
 from lastgood.validators import isolation
 from lastgood.validators.isolation import Limits, Outcome
+from tests.waiting import wait_for
 
 LIMITS = Limits(
-    time=timedelta(seconds=30),
+    time=timedelta(minutes=2),  # the programs here are the last to run on a busy machine
     cpu=timedelta(seconds=20),
     memory_bytes=256 << 20,
     disk_bytes=16 << 20,
@@ -47,6 +48,11 @@ def run(
 def confined(outcome: Outcome, layer: str, *forces: object) -> None:
     if outcome.confinement[layer] not in forces:
         pytest.skip(f"this platform confines {layer} as {outcome.confinement[layer]!r}")
+
+
+def unlike_any_other(mark: str) -> str:
+    """A word that stands in the command line of this test's processes alone."""
+    return f"{mark}-{secrets.token_hex(4)}"
 
 
 def still_alive(mark: str) -> list[int]:
@@ -124,13 +130,14 @@ def test_processor_time_of_dead_children_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("without", [(), ("namespaces",)], ids=["all", "no namespaces"])
 def test_a_fork_bomb_is_bounded(tmp_path: Path, without: Sequence[str]) -> None:
-    code = "import os\nwhile True: os.fork()  # bomb-of-forks"
+    mark = unlike_any_other("bomb-of-forks")
+    code = f"import os\nwhile True: os.fork()  # {mark}"
 
     outcome = run(tmp_path, code, without=without)
 
     assert outcome.ended == "processes"
     assert outcome.tasks_peak < 2 * LIMITS.tasks + 32
-    assert not still_alive("bomb-of-forks")
+    assert not still_alive(mark)
 
 
 def test_too_many_threads_are_named_as_processes(tmp_path: Path) -> None:
@@ -145,11 +152,12 @@ def test_too_many_threads_are_named_as_processes(tmp_path: Path) -> None:
 def test_a_grandchild_in_its_own_session_dies_with_the_program(
     tmp_path: Path, without: Sequence[str]
 ) -> None:
-    code = """
+    mark = unlike_any_other("lonely-grandchild")
+    code = f"""
         import os, time
         if os.fork() == 0:
             os.setsid()
-            if os.fork() == 0: time.sleep(1000)  # lonely-grandchild
+            if os.fork() == 0: time.sleep(1000)  # {mark}
             os._exit(0)
         os.wait()
         print("parent is done")
@@ -157,7 +165,7 @@ def test_a_grandchild_in_its_own_session_dies_with_the_program(
     outcome = run(tmp_path, code, without=without)
 
     assert outcome.succeeded
-    assert not still_alive("lonely-grandchild")
+    assert not still_alive(mark)
 
 
 @pytest.mark.parametrize(
@@ -295,13 +303,13 @@ def test_files_that_are_in_no_count_do_not_fill_the_disk(tmp_path: Path) -> None
         import ctypes, os, time
         libc = ctypes.CDLL(None)
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        for number in range(100):
+        for number in range(48):  # the disk has 64, of which half must stay free
             file = os.open("f", os.O_RDWR | os.O_CREAT)
             os.write(file, bytes(1 << 20))
             libc.mmap(None, 4096, 1, 1, file, 0)
             os.unlink("f")
             os.close(file)
-            time.sleep(0.02)
+        time.sleep(1000)
     """
     try:
         outcome = run(disk, code)
@@ -486,10 +494,11 @@ def test_a_command_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 def test_the_group_dies_with_the_warden(tmp_path: Path) -> None:
     outcomes: list[Outcome] = []
-    code = "import time; time.sleep(1000)  # ward-of-the-killed"
+    mark = unlike_any_other("ward-of-the-killed")
+    code = f"import time; time.sleep(1000)  # {mark}"
     waiting = threading.Thread(target=lambda: outcomes.append(run(tmp_path, code)))
     waiting.start()
-    _wait_for(lambda: bool(still_alive("ward-of-the-killed")))
+    wait_for(lambda: still_alive(mark))
     warden = next(
         child
         for child in psutil.Process().children()
@@ -500,11 +509,4 @@ def test_the_group_dies_with_the_warden(tmp_path: Path) -> None:
     waiting.join()
 
     assert outcomes[0].ended == "lost"
-    _wait_for(lambda: not still_alive("ward-of-the-killed"))
-
-
-def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
+    wait_for(lambda: not still_alive(mark))
