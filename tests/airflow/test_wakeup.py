@@ -45,9 +45,9 @@ async def _delivered(world: World, kinds: set[str]) -> None:
 async def _first(world: World, kinds: set[str]) -> dict[str, object]:
     """What a trigger fires with; it goes on until that is delivered."""
     firing = OutboxTrigger(sorted(kinds), poll_seconds=0.01).run()
-    event = await asyncio.wait_for(anext(firing), 20)
+    event = await asyncio.wait_for(anext(firing), 60)
     going_on = asyncio.ensure_future(anext(firing))
-    await asyncio.wait_for(_delivered(world, kinds), 20)
+    await asyncio.wait_for(_delivered(world, kinds), 60)
     going_on.cancel()
     await asyncio.gather(going_on, return_exceptions=True)
     payload: dict[str, object] = event.payload

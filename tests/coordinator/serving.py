@@ -41,7 +41,7 @@ class ServerProcess:
 
     def died(self) -> int:
         """Wait for its end; answers the exit status, negative for a signal."""
-        return self._process.wait(30)
+        return self._process.wait(60)
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,9 @@ import pytest
 from lastgood.catalog import attempts, copies, generations, history, locks, stages
 from lastgood.catalog.db import Catalog, Transaction
 from tests.coordinator.api import RUNNER, Api, bearer, ok, refused
+from tests.waiting import wait_for
 
+WAIT_SECONDS = 60
 FILES = {"a.bin": b"a" * 100}
 T = TypeVar("T")
 
@@ -39,20 +40,19 @@ class Sessions:
             held = hold(tx)
             running: Future[Any] = self._threads.submit(run)
             self._wait_for_a_waiter(running)
-        return held, running.result(30)
+        return held, running.result(WAIT_SECONDS)
 
     def _wait_for_a_waiter(self, running: Future[Any]) -> None:
+        def somebody_waits() -> bool:
+            waiting = watcher.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            ).fetchone()
+            assert not running.done(), f"it did not wait: {running.result()}"
+            return waiting is not None and bool(waiting[0])
+
         with psycopg.connect(self._dsn, autocommit=True) as watcher:
-            until = time.monotonic() + 20
-            while time.monotonic() < until:
-                waiting = watcher.execute(
-                    "SELECT count(*) FROM pg_stat_activity"
-                    " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-                ).fetchone()
-                if waiting is not None and waiting[0]:
-                    return
-                assert not running.done(), f"it did not wait: {running.result()}"
-        raise AssertionError("nobody waits for the lock")
+            wait_for(somebody_waits)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_history_is_in_order_although_a_transaction_began_earlier_and_waited(
         with catalog.transaction() as tx:
             tx.execute("SELECT now()")  # its transaction begins before the other's
             began.set()
-            assert may_lock.wait(20)
+            assert may_lock.wait(WAIT_SECONDS)
             stages.locked(tx, "vision", stage_id)
             return history.record(tx, stage_id, "early", actor="test", facts={})
 
@@ -119,8 +119,8 @@ def test_history_is_in_order_although_a_transaction_began_earlier_and_waited(
 
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(early)
-        assert began.wait(20)
-        first, second = sessions.while_waiting(late, lambda: running.result(30))
+        assert began.wait(WAIT_SECONDS)
+        first, second = sessions.while_waiting(late, lambda: running.result(WAIT_SECONDS))
     assert second.number == first.number + 1
     assert second.recorded_at > first.recorded_at
 
@@ -213,19 +213,18 @@ def test_a_part_half_way_in_when_the_attempt_is_sealed_is_in_no_checkpoint(
     prepared = ok(writer.prepare(1, FILES), 201)
     attempt = prepared["attempt"]
     url = api.client.base_url
-    with socket.create_connection((url.host, url.port or 80), timeout=20) as connection:
+    with socket.create_connection((url.host, url.port or 80), timeout=WAIT_SECONDS) as connection:
         head = (
             f"PUT {RUNNER}/objects/{attempt}/a.bin?part=1 HTTP/1.1\r\nHost: test\r\n"
+            "Connection: close\r\n"
             f"Authorization: Bearer {writer.token}\r\nContent-Length: 100\r\n\r\n"
         )
         connection.sendall(head.encode() + b"a" * 50)
-        until = time.monotonic() + 20
-        while not list(store_root.glob(".uploads/*/00001.writer")):
-            assert time.monotonic() < until, "nobody receives the part"
+        wait_for(lambda: list(store_root.glob(".uploads/*/00001.writer")))
         manifest = writer.manifest(1, FILES)
         refused(writer.commit(attempt, manifest), 422, "missing-object")
         connection.sendall(b"a" * 50)
-        answer = connection.recv(65536)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert b" 409 " in answer.split(b"\r\n")[0]
     assert b"attempt-state" in answer
     assert list(store_root.glob(f"checkpoints/**/{attempt}/**/*")) == []

@@ -67,7 +67,7 @@ def killed(dsn: str, program: str, point: str, *arguments: str) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert ended.returncode == -signal.SIGKILL, ended.stderr

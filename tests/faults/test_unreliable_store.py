@@ -220,7 +220,7 @@ def test_a_slow_store_holds_up_neither_commits_nor_the_deletion_of_others(
     told: list[dict[str, Any]] = []
     waiting = threading.Thread(target=lambda: told.append(world.sweep()))
     waiting.start()
-    assert store.reached.wait(20)
+    assert store.reached.wait(60)
 
     newer = world.commit(4)
     beside = world.sweep()
@@ -229,7 +229,7 @@ def test_a_slow_store_holds_up_neither_commits_nor_the_deletion_of_others(
     assert any(str(slow.checkpoint) in what for what in beside["failed"]), beside
     assert world.state(slow) == "deleting"
     store.go_on.set()
-    waiting.join(20)
+    waiting.join(60)
     assert world.state(slow) == "deleted"
     assert certified(world, slow)
     with world.catalog.transaction() as tx:

@@ -44,7 +44,7 @@ class UnreliableStore:
             faults = self.faults
             if faults.slow is not None and one.key.endswith(faults.slow):
                 self.reached.set()
-                assert self.go_on.wait(20), "nobody let the store go on"
+                assert self.go_on.wait(60), "nobody let the store go on"
             if faults.breaks_after is not None and len(self.deleted) >= faults.breaks_after:
                 raise StoreError(store=self.name, key=one.key, reason="connection reset")
             if faults.refuses is not None and one.key.endswith(faults.refuses):

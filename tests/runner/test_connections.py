@@ -49,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if "silent" in self.path:
             self.wfile.write(CONTENT[:500_000])
-            self.server.over.wait(20)
+            self.server.over.wait(60)
             return
         self.wfile.write(CONTENT[:1000] if "broken" in self.path else CONTENT)
         self.close_connection = any(word in self.path for word in ("broken", "closes"))
@@ -112,7 +112,9 @@ def server() -> Iterator[_Server]:
 
 
 @pytest.fixture
-def connections() -> Iterator[Connections]:
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connections]:
+    # Whether one is used again must not depend on how soon a busy machine asks again.
+    monkeypatch.setattr("lastgood.runner.connections.IDLE_LIMIT", datetime.timedelta(hours=1))
     with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(500))) as client:
         connections = Connections(ThroughHttpx(client))
         yield connections

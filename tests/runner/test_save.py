@@ -308,11 +308,11 @@ def test_being_fenced_ends_an_upload_under_way(
     saving = old.save_in_background(checkpoint, step=1)
     assert saving is not None
     with coordinator.workload().acquire(after=old.number):
-        assert old.fenced.wait(20)
+        assert old.fenced.wait(60)
         released.set()
 
         with pytest.raises(FencedGeneration):
-            saving.result(timedelta(seconds=20))
+            saving.result(timedelta(seconds=60))
     with pytest.raises(FencedGeneration):
         old.close()
     assert not coordinator.workload().latest()
@@ -327,7 +327,7 @@ def test_a_second_writer_is_refused_until_the_first_ends(
     with pytest.raises(StageBusy, match="first"):
         second.acquire()
     threading.Timer(0.3, first.close).start()
-    with second.acquire(wait=timedelta(seconds=20)) as run:
+    with second.acquire(wait=timedelta(seconds=60)) as run:
         assert run.number == 2
 
 
