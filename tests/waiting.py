@@ -1,5 +1,5 @@
-"""Waiting in tests: for a condition, never for a while. The bound is for what never comes: a machine
-that is busy with other things may take many times as long as a free one."""
+"""Waiting in tests: for a condition, never for a while. The bound is for what never comes: a busy
+machine may take many times as long as a free one."""
 
 from __future__ import annotations
 

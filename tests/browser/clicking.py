@@ -10,7 +10,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import WebDriverWait
 
-SECONDS = 30
+SECONDS = 120
 
 
 @contextmanager
@@ -22,9 +22,13 @@ def next_page(browser: WebDriver) -> Iterator[None]:
     """
     left = browser.find_element(By.TAG_NAME, "html")
     yield
-    wait = WebDriverWait(browser, SECONDS)
-    wait.until(staleness_of(left), "no other page was loaded")
-    wait.until(
+    WebDriverWait(browser, SECONDS).until(staleness_of(left), "no other page was loaded")
+    wait_until_whole(browser)
+
+
+def wait_until_whole(browser: WebDriver) -> None:
+    """Wait for all of the page, or the frame, that the browser is at: its style, too."""
+    WebDriverWait(browser, SECONDS).until(
         lambda here: here.execute_script("return document.readyState") == "complete",
         "the next page was not loaded whole",
     )

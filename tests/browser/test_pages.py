@@ -20,7 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from lastgood.coordinator.operators.auth import TOKEN_VARIABLE
 from lastgood.flows.reconciliation import reconcile
-from tests.browser.clicking import go, next_page
+from tests.browser.clicking import SECONDS, go, next_page, wait_until_whole
 from tests.retention.world import World
 
 pytestmark = pytest.mark.slow
@@ -190,9 +190,10 @@ def test_a_frame_is_light_or_dark_as_the_page_around_it(chromium: WebDriver, url
         chromium.get(f"{url}style.css")  # without a policy that would forbid frames in it
         chromium.execute_script(FRAME, scheme)
         chromium.switch_to.frame("pages")
-        WebDriverWait(chromium, 10).until(
+        WebDriverWait(chromium, SECONDS).until(
             lambda browser: browser.find_elements(By.LINK_TEXT, "Overview")
         )
+        wait_until_whole(chromium)
         body = chromium.find_element(By.TAG_NAME, "body")
         grounds[scheme] = body.value_of_css_property("background-color")
 
@@ -232,7 +233,7 @@ def airflow(world: World, catalog_dsn: str, tmp_path: Path) -> Iterator[dict[str
     assert server.stdout is not None
     yield json.loads(next(line for line in server.stdout if line.startswith("{")))
     server.terminate()
-    server.wait(30)
+    server.wait(SECONDS)
 
 
 def test_airflows_viewer_is_offered_no_change_and_refused_one_that_its_op_may_make(
