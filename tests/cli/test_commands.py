@@ -8,6 +8,8 @@ from uuid import uuid4
 
 import pytest
 
+from lastgood.catalog import projects
+from lastgood.catalog.projects import StoreRow
 from lastgood.cli.app import app, run
 from lastgood.rules import layout
 from lastgood.stores.base import Key
@@ -54,18 +56,32 @@ def test_status_says_that_the_catalog_is_behind_its_stores(
     assert "! The catalog is behind store local" in told.out
 
 
-def test_status_stands_although_a_store_does_not_answer(
+def test_status_stands_although_stores_do_not_answer_and_names_each(
     world: World, lastgood: CommandLine
 ) -> None:
     world.commit(1)
+    config = {"name": "cloud", "kind": "s3", "root": "checkpoints"}
+    with world.catalog.transaction() as tx:
+        projects.put_store(tx, StoreRow("cloud", "s3", config, "region-1", "cold"))
     assert isinstance(world.store, FileStore)
     world.store.root.rename(world.store.root.with_name("unmounted"))
 
-    told = lastgood("status", "--json")
+    told = lastgood(
+        "status",
+        "--json",
+        AWS_ENDPOINT_URL_S3="http://127.0.0.1:1",
+        AWS_ACCESS_KEY_ID="nobody",
+        AWS_SECRET_ACCESS_KEY="nothing",
+        AWS_DEFAULT_REGION="us-east-1",
+    )
 
     assert told.code == 0
     assert told.document["stores"][0]["counts"]["committed"][0] == 1
-    assert "cannot be opened" in told.document["alerts"][0]
+    cloud, local = told.document["alerts"][:2]
+    assert "Store cloud gave no whole answer" in cloud
+    assert "of bucket 'checkpoints'" in cloud
+    assert "Store local" in local
+    assert "cannot be opened" in local
 
 
 def test_checkpoints_show_and_receipts_agree(world: World, lastgood: CommandLine) -> None:

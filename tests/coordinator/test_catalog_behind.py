@@ -13,8 +13,9 @@ import pytest
 
 from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
-from lastgood.errors import CatalogBehind, ForeignCatalog
-from lastgood.flows.control_keys import CachedGuard, guard
+from lastgood.errors import CatalogBehind, ForeignCatalog, Unavailable
+from lastgood.flows.cached_guard import CachedGuard
+from lastgood.flows.control_keys import guard
 from lastgood.flows.services import Services
 from lastgood.flows.sweeping import sweep
 from lastgood.stack.postgres import EmbeddedPostgres
@@ -22,6 +23,7 @@ from lastgood.stores.open import Stores
 from tests.conftest import OWNER_ROLE
 from tests.coordinator.api import Api, Writer, ok, refused
 from tests.coordinator.conftest import Server
+from tests.waiting import wait_for
 
 FILES = {"a.bin": b"a" * 100}
 Restore = Callable[[], str]
@@ -203,3 +205,32 @@ def test_a_store_that_does_not_answer_holds_up_its_own_project_alone(
             assert not silent.done()
         finally:
             answers.set()
+
+
+def test_who_asks_while_a_silent_store_is_asked_again_does_not_wait(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    answers = threading.Event()
+
+    def guard_slowly(catalog: Catalog, stores: Stores, project: str, checked: set[str]) -> None:
+        calls.append(project)
+        if len(calls) == 1:
+            raise Unavailable(what="store cold", reason="silent")
+        answers.wait(30)
+
+    monkeypatch.setattr("lastgood.flows.control_keys.guard", guard_slowly)
+    cached = CachedGuard(services)
+    with pytest.raises(Unavailable):
+        cached.require("vision")
+    with ThreadPoolExecutor(2) as pool:
+        again = pool.submit(cached.require, "vision")
+        try:
+            wait_for(lambda: len(calls) == 2)
+            with pytest.raises(Unavailable, match="store cold"):
+                cached.require("vision")
+            assert not again.done()
+        finally:
+            answers.set()
+        again.result(timeout=30)
+    cached.require("vision")

@@ -17,6 +17,7 @@ from lastgood.errors import NotFound
 from lastgood.stores.base import Key, Store, StoreError
 from lastgood.stores.file import FileStore
 from lastgood.stores.open import StoreConfig, Stores, open_store
+from tests.waiting import wait_for
 
 
 def test_a_relative_root_lies_below_the_var_folder(
@@ -91,6 +92,35 @@ def test_a_store_that_does_not_answer_holds_up_no_other(
             assert not silent.done()
         finally:
             answers.set()
+
+
+def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    everybody_asks = threading.Event()
+
+    def fail_slowly(config: StoreConfig) -> Store:
+        opened.append(config.name)
+        everybody_asks.wait(30)
+        raise StoreError(store=config.name, key="", reason="silent")
+
+    monkeypatch.setattr("lastgood.stores.open.open_store", fail_slowly)
+    looked_up: list[str] = []
+
+    def config_of(name: str) -> StoreConfig:
+        looked_up.append(name)
+        return StoreConfig(name, "file", str(tmp_path))
+
+    stores = Stores(config_of)
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(stores.__getitem__, "silent") for _ in range(8)]
+        wait_for(lambda: len(looked_up) >= 10)  # the one that opens looks thrice
+        everybody_asks.set()
+        assert all(isinstance(one.exception(timeout=10), StoreError) for one in asked)
+    assert len(opened) < 8
+    with pytest.raises(StoreError, match="silent"):  # but no answer is kept
+        stores["silent"]
 
 
 def test_a_store_that_nobody_configured() -> None:

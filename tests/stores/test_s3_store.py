@@ -27,7 +27,7 @@ from lastgood.stores.base import (
 )
 from lastgood.stores.s3 import S3Store
 from lastgood.stores.s3_client import CONFIG, prepared
-from lastgood.stores.s3_errors import BucketMissing
+from lastgood.stores.s3_errors import BucketMissing, VersioningSuspended
 from tests.factories import upload_object
 
 KEY = Key("demo/model.safetensors")
@@ -491,7 +491,7 @@ def test_a_bucket_whose_versioning_is_suspended_is_refused(
     store._client.put_bucket_versioning(
         Bucket=store.bucket, VersioningConfiguration={"Status": "Suspended"}
     )
-    with pytest.raises(StoreError, match="suspended"):
+    with pytest.raises(VersioningSuspended, match=f"of bucket '{store.bucket}' is suspended"):
         S3Store("cold", store._client, store.bucket)
 
 
@@ -510,7 +510,7 @@ def test_nothing_is_hidden_or_deleted_where_versioning_was_changed(
         lambda: store.unquarantine(COPY, [published]),
     )
     for step in steps:
-        with pytest.raises(StoreError, match="versioning of bucket"):
+        with pytest.raises(StoreError, match=f"versioning of bucket '{store.bucket}'"):
             step()
     assert store.outdated
     assert store.read(KEY) == b"hello"

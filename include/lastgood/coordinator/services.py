@@ -9,7 +9,7 @@ from fastapi import Request
 
 from lastgood.catalog.connect import open_catalog
 from lastgood.catalog.db import Catalog
-from lastgood.flows.control_keys import CachedGuard
+from lastgood.flows.cached_guard import CachedGuard
 from lastgood.flows.services import Services
 from lastgood.stores.open import Stores
 

@@ -8,26 +8,24 @@ transaction and before its answer; so an answered change is never unknown to a s
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from lastgood.catalog import control, projects
 from lastgood.catalog.control import Identity, Position
 from lastgood.catalog.db import Catalog
-from lastgood.errors import CatalogBehind, ForeignCatalog, Unavailable
-from lastgood.flows.services import Services
+from lastgood.errors import CatalogBehind, ForeignCatalog, LastgoodError, Unavailable
 from lastgood.rules import layout
 from lastgood.rules.canonical import canonical_json
 from lastgood.rules.layout import ControlKey, ControlKind
 from lastgood.rules.names import StageId
 from lastgood.stores.base import Key, KeyExists, KeyMissing, Outcome, Prefix, Store, StoreError
+from lastgood.stores.hurry import hurried
 from lastgood.stores.open import Stores
 
-FRESH_SECONDS = 5.0
+STORES_AT_ONCE = 16
 _FORMAT_VERSION = 1
 
 
@@ -152,46 +150,47 @@ def guard(
     catalog: Catalog, stores: Stores, project: str | None = None, checked: set[str] | None = None
 ) -> None:
     """Raise unless every store of the project (None: every store) is this catalog's and shows
-    nothing that the catalog does not know: ForeignCatalog, CatalogBehind, or Unavailable where a
-    store does not tell. `checked` remembers the keys compared before, since their content
-    never changes."""
+    nothing that the catalog does not know: ForeignCatalog, CatalogBehind, or Unavailable or
+    StoreError where a store does not tell. Of several reasons the gravest is raised. `checked`
+    remembers the keys compared before, since their content never changes."""
+    found = refusals(catalog, stores, project, checked)
+    for refusal in sorted(found, key=lambda one: isinstance(one, Unavailable | StoreError)):
+        raise refusal
+
+
+def refusals(
+    catalog: Catalog, stores: Stores, project: str | None = None, checked: set[str] | None = None
+) -> list[LastgoodError]:
+    """What `guard` would raise, of every store. All are asked at once and in a hurry: one that does
+    not answer delays the others' answers by seconds."""
     with catalog.transaction() as tx:
         names = (
             [row.name for row in projects.stores(tx)]
             if project is None
             else projects.stores_of(tx, project)
         )
-    for name in names:
-        _guard_store(catalog, stores[name], project, set() if checked is None else checked)
+    known = set() if checked is None else checked
+
+    def refusal_of(name: str) -> LastgoodError | None:
+        try:
+            with hurried():
+                _guard_store(catalog, stores[name], project, known)
+        except (CatalogBehind, ForeignCatalog, Unavailable, StoreError) as refusal:
+            return refusal
+        return None
+
+    if len(names) < 2:
+        found = [refusal_of(name) for name in names]
+    else:
+        with ThreadPoolExecutor(min(len(names), STORES_AT_ONCE)) as threads:
+            found = list(threads.map(refusal_of, names))
+    return [one for one in found if one is not None]
 
 
 def guard_place(catalog: Catalog, store: Store) -> None:
     """The same for one store, which nobody may have claimed: inventories alone may lie in it."""
     if owner_of(store) is not None:
         _guard_store(catalog, store, None, set())
-
-
-class CachedGuard:
-    """A guard whose answer counts for a few seconds, for a service that asks at every request."""
-
-    def __init__(self, services: Services, fresh_seconds: float = FRESH_SECONDS) -> None:
-        self._services = services
-        self._fresh_seconds = fresh_seconds
-        self._passed: dict[str, float] = {}
-        self._checked: set[str] = set()
-        # One for each project: a store that does not answer holds up its own projects alone.
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-
-    def require(self, project: str) -> None:
-        """Raise what `guard` raises, unless it passed for this project a moment ago."""
-        with self._locks[project]:
-            passed = self._passed.get(project)
-            if passed is not None and time.monotonic() - passed < self._fresh_seconds:
-                return
-            self._passed.pop(project, None)
-            started = time.monotonic()
-            guard(self._services.catalog, self._services.stores, project, self._checked)
-            self._passed[project] = started
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from lastgood.catalog.operator_records import ProjectStore
 from lastgood.catalog.operator_views import StageView
 from lastgood.catalog.recovery import Recovery
 from lastgood.catalog.reports import ReportSummary
-from lastgood.errors import CatalogBehind, CatalogSetup, ForeignCatalog, Unavailable
+from lastgood.errors import CatalogSetup
 from lastgood.flows import control_keys
 from lastgood.flows.capacity import pressure
 from lastgood.flows.cleaning import lifecycle
@@ -38,7 +38,6 @@ from lastgood.rules.capacity import NO_BOUND
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_sections import CapacityPolicy
 from lastgood.rules.quantities import instant_text
-from lastgood.stores.base import StoreError
 from lastgood.stores.open import Stores, folder_of
 
 REPORT_AGE = timedelta(hours=26)
@@ -98,12 +97,9 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
 
 
 def _guard_alerts(catalog: Catalog, stores: Stores, project: str | None) -> Iterator[str]:
-    """Why everything is refused, if it is: an old dump looks healthy in its own rows, and so does a
-    store that does not answer."""
-    try:
-        control_keys.guard(catalog, stores, project)
-    except (CatalogBehind, ForeignCatalog, Unavailable, StoreError) as refusal:
-        yield str(refusal)
+    """Why everything is refused, if it is, by each store: an old dump looks healthy in its own
+    rows, and so does a store that does not answer."""
+    yield from (str(refusal) for refusal in control_keys.refusals(catalog, stores, project))
 
 
 def _store(

@@ -14,6 +14,7 @@ from lastgood.errors import LastgoodError, NotFound
 from lastgood.flows import control_keys
 from lastgood.rules.store_profile import FoundProfile, choices, refusals
 from lastgood.stores.base import Store
+from lastgood.stores.hurry import hurried
 from lastgood.stores.open import StoreConfig, open_store
 from lastgood.stores.profile import probe as ask
 
@@ -82,7 +83,9 @@ def document(kept: KeptProfile, unfit: dict[str, str]) -> dict[str, Any]:
 
 def _asked(catalog: Catalog, row: StoreRow) -> FoundProfile:
     """Without believing any earlier profile."""
-    with closing_store(open_store(StoreConfig.from_row(row.name, row.kind, row.config))) as store:
+    with hurried():
+        opened = open_store(StoreConfig.from_row(row.name, row.kind, row.config))
+    with closing_store(opened) as store:
         if control_keys.owner_of(store) is not None:
             control_keys.claim(catalog, store)  # raises for another's store
         return ask(store)

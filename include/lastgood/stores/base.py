@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import BinaryIO, NewType, Protocol, TypeVar, dataclass_transform
+from typing import Any, BinaryIO, NewType, Protocol, TypeVar, dataclass_transform
 
 from lastgood.errors import LastgoodError
 
@@ -24,10 +24,20 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class StoreError(LastgoodError):
-    """Store {store}, key {key!r}: {reason}."""
+    """Store {store}{about}: {reason}."""
 
     status = 503
     type = "store-error"
+
+    def __init__(self, **facts: Any) -> None:
+        """Messages tell what it is about, as `about` or as `of`: a key, or with an empty `key` the
+        `bucket`, where the raiser names one."""
+        named = repr(facts["key"]) if facts.get("key") else ""
+        bucket = f"bucket {facts['bucket']!r}" if facts.get("bucket") else ""
+        about = f", key {named}" if named else f", {bucket}" if bucket else ""
+        of = f" of {named or bucket}" if named or bucket else ""
+        super().__init__(**facts, about=about, of=of)
+        self.facts = facts
 
 
 class KeyMissing(StoreError):
@@ -52,7 +62,7 @@ class UploadGone(StoreError):
 
 
 class AccessRefused(StoreError):
-    """Store {store} refused {action} of {key!r}: {reason}."""
+    """Store {store} refused {action}{of}: {reason}."""
 
     type = "access-refused"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,9 @@ from typing import Any
 
 from lastgood.errors import NotFound
 from lastgood.rules.store_profile import FoundProfile
+from lastgood.stores.asked_once import AskedOnce
 from lastgood.stores.base import Store, StoreError
+from lastgood.stores.hurry import hurried
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +96,37 @@ class Stores:
         """`config_of` looks a store up, for example in the catalog; None if there is none."""
         self._config_of = config_of
         self._opened: dict[str, tuple[StoreConfig, Store]] = {}
-        # One for each store: one that does not answer holds up nobody else's.
-        self._opening: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        # By store: one that does not answer holds up nobody else's, and its own only once.
+        self._opening: AskedOnce[str, Store] = AskedOnce()
 
     def __getitem__(self, name: str) -> Store:
         """The store; opened anew if its configuration changed, or its place. NotFound if there is
-        none."""
+        none, StoreError within seconds if it does not answer."""
+        return self._as_wanted(name) or self._opening.ask(name, lambda: self._open(name))
+
+    def _open(self, name: str) -> Store:
+        known = self._as_wanted(name)  # by whoever asked a moment before
+        if known is not None:
+            return known
+        config = self._config(name)
+        with hurried():
+            opened = open_store(config)
+        self._opened[name] = (config, opened)
+        return opened
+
+    def _as_wanted(self, name: str) -> Store | None:
+        """The store as it was opened, if it still is what is configured."""
+        config = self._config(name)
+        known = self._opened.get(name)
+        if known is None or known[0] != config or getattr(known[1], "outdated", False):
+            return None
+        return known[1]
+
+    def _config(self, name: str) -> StoreConfig:
         config = self._config_of(name)
         if config is None:
             raise NotFound(what="store", name=name)
-        with self._opening[name]:
-            known = self._opened.get(name)
-            if known is None or known[0] != config or getattr(known[1], "outdated", False):
-                known = self._opened[name] = (config, open_store(config))
-            return known[1]
+        return config
 
     def opened(self) -> Iterator[Store]:
         """The stores opened so far."""

@@ -9,10 +9,13 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from lastgood.stores import hurry
 from lastgood.stores.base import AccessRefused, StoreError
+from lastgood.stores.hurry import ANSWER_WITHIN, HURRY
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -47,6 +50,7 @@ class Database:
         self.store = store
         self._schema = schema
         with self.translated("", "connect"):
+            dsn = _patient_for_a_while(dsn)
             psycopg.connect(dsn).close()
         self._pool = ConnectionPool(
             dsn,
@@ -66,7 +70,8 @@ class Database:
     @contextmanager
     def transaction(self, key: str, action: str) -> Iterator[Connection]:
         """One transaction, at READ COMMITTED. Raises StoreError naming the key and the action."""
-        with self.translated(key, action), self._pool.connection() as connection:
+        wait = ANSWER_WITHIN.total_seconds() if HURRY.get() else None
+        with self.translated(key, action), self._pool.connection(wait) as connection:
             yield connection
 
     @contextmanager
@@ -78,6 +83,20 @@ class Database:
     def close(self) -> None:
         """End the connections."""
         self._pool.close()
+
+
+def _patient_for_a_while(dsn: str) -> str:
+    """The connection string, with ends to what would otherwise be waited for without one: a server
+    whose packets vanish, before a connection and in it. What it says itself counts."""
+    ends = {
+        "connect_timeout": int(hurry.CONNECT_WITHIN.total_seconds()),
+        "tcp_user_timeout": 30_000,  # milliseconds
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }
+    said = conninfo_to_dict(dsn)
+    return make_conninfo(dsn, **{name: end for name, end in ends.items() if name not in said})
 
 
 @contextmanager

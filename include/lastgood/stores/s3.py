@@ -48,6 +48,7 @@ from lastgood.stores.s3_client import (
 from lastgood.stores.s3_deletes import bulk_form
 from lastgood.stores.s3_digests import header_of, told_by
 from lastgood.stores.s3_encryption import NOT_ASKED, Encryption
+from lastgood.stores.s3_errors import VersioningChanged, VersioningSuspended
 from lastgood.stores.s3_lifecycle import BucketLifecycle
 from lastgood.stores.s3_locks import S3Locks
 from lastgood.stores.s3_numbers import s3_numbers
@@ -132,7 +133,7 @@ class S3Store:
         )
 
     def _read_versioning(self) -> bool:
-        with translated(self.name, self.bucket, "read the versioning"):
+        with translated(self.name, "", "read the versioning", bucket=self.bucket):
             try:
                 status = self._client.get_bucket_versioning(Bucket=self.bucket).get("Status")
             except ClientError as error:
@@ -141,8 +142,7 @@ class S3Store:
                 return False
         if status == "Suspended":
             self.outdated = True
-            reason = f"versioning of bucket {self.bucket} is suspended; enable it, or use another"
-            raise StoreError(store=self.name, key="", reason=reason)
+            raise VersioningSuspended(store=self.name, key="", bucket=self.bucket)
         return status == "Enabled"
 
     def _require_same_versioning(self) -> None:
@@ -150,9 +150,7 @@ class S3Store:
         deletion frees nothing; where it was suspended, a delete marker destroys what it hides."""
         if self._read_versioning() != self.profile.versioned:
             self.outdated = True
-            reason = f"the versioning of bucket {self.bucket} was changed: nothing is done until it"
-            reason += f" was looked at again; then `lastgood store probe {self.name}`"
-            raise StoreError(store=self.name, key="", reason=reason)
+            raise VersioningChanged(store=self.name, key="", bucket=self.bucket)
 
     def put_new(self, key: Key, data: bytes) -> StoredObject:
         path_of(self.name, key)

@@ -14,10 +14,12 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from lastgood.stores.hurry import CONNECT_WITHIN
 from lastgood.stores.s3_errors import MISSING as MISSING
 from lastgood.stores.s3_errors import REFUSED as REFUSED
 from lastgood.stores.s3_errors import meaning_of, silence
 from lastgood.stores.s3_pages import parse_listings_fast
+from lastgood.stores.s3_patience import hurry_when_asked
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -26,7 +28,7 @@ CONFIG = Config(
     signature_version="s3v4",
     retries={"mode": "standard", "max_attempts": 5},
     max_pool_connections=64,
-    connect_timeout=10,
+    connect_timeout=CONNECT_WITHIN.total_seconds(),
     read_timeout=60,
     tcp_keepalive=True,
     # Checksums that nobody asked for are refused, or break presigned URLs, on compatible servers.
@@ -62,6 +64,7 @@ def metrics_from(connection: str | None) -> Any:
 def prepared(client: S3Client) -> S3Client:
     """Give a client the habits that the store relies on."""
     parse_listings_fast(client)
+    hurry_when_asked(client)
     client.meta.events.register("before-call.s3.DeleteObjects", _prove_body)
     return client
 
@@ -104,16 +107,31 @@ def code_of(error: ClientError) -> str:
 
 @contextmanager
 def translated(
-    store: str, key: str, action: str, *, upload: str | None = None, part: int = 0
+    store: str,
+    key: str,
+    action: str,
+    *,
+    bucket: str = "",
+    upload: str | None = None,
+    part: int = 0,
 ) -> Iterator[None]:
-    """Turn what S3 says into what a store says. Retries are over by then."""
+    """Turn what S3 says into what a store says. Retries are over by then. What is asked of a whole
+    bucket has an empty key, and names the bucket."""
     try:
         yield
     except ClientError as error:
-        told = meaning_of(error.response, described(error), store, key, action, upload, part)
-        raise told from error
+        raise meaning_of(
+            error.response,
+            described(error),
+            store,
+            key,
+            action,
+            bucket=bucket,
+            upload=upload,
+            part=part,
+        ) from error
     except BotoCoreError as error:
-        raise silence(error, store, key, action) from error
+        raise silence(error, store, key, action, bucket=bucket) from error
 
 
 def described(error: ClientError) -> str:

@@ -45,28 +45,28 @@ PASSING = THROTTLED | {"InternalError", "ServiceUnavailable", "OperationAborted"
 
 
 class StoreThrottled(StoreError):
-    """Store {store} throttles: {action} of {key!r} was refused each time it was tried: {reason}.
+    """Store {store} throttles: {action}{of} was refused each time it was tried: {reason}.
     Let fewer tasks at it (the pool of its DAGs), or ask its operators for more."""
 
     type = "store-throttled"
 
 
 class StoreSilent(StoreError):
-    """Store {store} gave no whole answer to {action} of {key!r}, however often it was asked:
+    """Store {store} gave no whole answer to {action}{of}, however often it was asked:
     {reason}. Look at the network between here and its endpoint."""
 
     type = "store-silent"
 
 
 class CredentialsExpired(AccessRefused):
-    """Store {store} refused {action} of {key!r}, for its credentials have ended: {reason}. Renew
+    """Store {store} refused {action}{of}, for its credentials have ended: {reason}. Renew
     those of its connection; what was begun can then go on."""
 
     type = "store-credentials-expired"
 
 
 class WrongCredentials(AccessRefused):
-    """Store {store} does not know its credentials ({action} of {key!r}): {reason}. Set login and
+    """Store {store} does not know its credentials ({action}{of}): {reason}. Set login and
     password of its connection to the keys of a user of this endpoint."""
 
     type = "store-wrong-credentials"
@@ -80,7 +80,7 @@ class BucketMissing(StoreError):
 
 
 class ClockSkewed(AccessRefused):
-    """Store {store} refused {action} of {key!r}, for the clock of this machine is not the store's:
+    """Store {store} refused {action}{of}, for the clock of this machine is not the store's:
     {reason}. Set the clock by NTP."""
 
     type = "store-clock-skewed"
@@ -88,9 +88,23 @@ class ClockSkewed(AccessRefused):
 
 class WrongRegion(StoreError):
     """Store {store}: its bucket is not in the region, or not at the endpoint, that its connection
-    names: {action} of {key!r} was sent to {region}: {reason}. Name that at the connection."""
+    names: {action}{of} was sent to {region}: {reason}. Name that at the connection."""
 
     type = "store-wrong-region"
+
+
+class VersioningSuspended(StoreError):
+    """Store {store}: versioning of bucket {bucket!r} is suspended, and there a deletion destroys or
+    hides, depending on when an object was written. Enable it, or use another bucket."""
+
+    type = "store-versioning-suspended"
+
+
+class VersioningChanged(StoreError):
+    """Store {store}: the versioning of bucket {bucket!r} was changed since the store was opened, so
+    nothing is hidden, shown or deleted. `lastgood store probe {store}` finds what holds now."""
+
+    type = "store-versioning-changed"
 
 
 def meaning_of(
@@ -99,14 +113,16 @@ def meaning_of(
     store: str,
     key: str,
     action: str,
-    upload: str | None,
-    part: int,
+    *,
+    bucket: str = "",
+    upload: str | None = None,
+    part: int = 0,
 ) -> StoreError:
     """What the error response of S3 means for a store; `upload` and `part` where it was about
-    one."""
+    one, `bucket` where it may be about all of it."""
     about = response.get("Error", {})
     code = str(about.get("Code", ""))
-    where = {"store": store, "key": key, "action": action, "reason": reason}
+    where = {"store": store, "key": key, "action": action, "reason": reason, "bucket": bucket}
     if code == "NoSuchUpload" or (upload is not None and code in MISSING):
         return UploadGone(store=store, upload=upload, key=key)
     if code in MISSING:
@@ -116,13 +132,13 @@ def meaning_of(
     if code in BAD_PARTS:
         return PartInvalid(store=store, key=key, part=part, reason=reason)
     if code == "NoSuchBucket":
-        return BucketMissing(**where, bucket=about.get("BucketName", ""))
+        return BucketMissing(**{**where, "bucket": about.get("BucketName") or bucket})
     if code in ELSEWHERE:
         return WrongRegion(**where, region=_region(response))
     for codes, kind in _KINDS.items():
         if code in codes:
             return kind(**where)
-    return StoreError(store=store, key=key, reason=f"{action}: {reason}")
+    return StoreError(store=store, key=key, bucket=bucket, reason=f"{action}: {reason}")
 
 
 _KINDS: Mapping[frozenset[str], type[StoreError]] = {
@@ -134,14 +150,16 @@ _KINDS: Mapping[frozenset[str], type[StoreError]] = {
 }
 
 
-def silence(error: BotoCoreError, store: str, key: str, action: str) -> StoreError:
+def silence(
+    error: BotoCoreError, store: str, key: str, action: str, *, bucket: str = ""
+) -> StoreError:
     """What it means that there was no answer, or only half of one."""
-    reason = str(error)
+    where = {"store": store, "key": key, "bucket": bucket}
     if isinstance(error, NoCredentialsError | CredentialRetrievalError | TokenRetrievalError):
-        return CredentialsExpired(store=store, key=key, action=action, reason=reason)
+        return CredentialsExpired(**where, action=action, reason=str(error))
     if isinstance(error, ConnectionError | HTTPClientError):
-        return StoreSilent(store=store, key=key, action=action, reason=reason)
-    return StoreError(store=store, key=key, reason=f"{action}: {reason}")
+        return StoreSilent(**where, action=action, reason=str(error))
+    return StoreError(**where, reason=f"{action}: {error}")
 
 
 def _region(response: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ class BucketLifecycle:
 
     def read(self) -> Lifecycle:
         """Raises LifecycleUnsupported, AccessRefused, StoreError."""
-        with translated(self._store, self.bucket, "read the lifecycle rules"):
+        with translated(self._store, "", "read the lifecycle rules", bucket=self.bucket):
             try:
                 answer: Any = self._client.get_bucket_lifecycle_configuration(Bucket=self.bucket)
             except ClientError as error:
@@ -52,7 +52,7 @@ class BucketLifecycle:
             _add_content_md5,
             unique_id="lastgood-lifecycle-md5",
         )
-        with translated(self._store, self.bucket, "write the lifecycle rules"):
+        with translated(self._store, "", "write the lifecycle rules", bucket=self.bucket):
             try:
                 self._client.put_bucket_lifecycle_configuration(**request)
             except ClientError as error:

@@ -40,7 +40,7 @@ class S3Locks:
 
     def possible(self) -> bool:
         """Whether any version may be locked: the bucket has Object Lock, or will not say."""
-        with translated(self._store, "", f"read the Object Lock of bucket {self._bucket}"):
+        with translated(self._store, "", "read the Object Lock", bucket=self._bucket):
             try:
                 found = self._client.get_object_lock_configuration(Bucket=self._bucket)
             except ClientError as error:

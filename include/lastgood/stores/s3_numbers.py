@@ -49,7 +49,7 @@ def s3_numbers(
 def rgw_number(client: S3Client, store: str, bucket: str, *, whole: bool) -> Number | None:
     """What a Ceph object gateway says of a bucket when it is asked for: None from any other server.
     It counts versions and parts, listed or not. `whole`: the bucket is the store's alone."""
-    with translated(store, "", f"read the statistics of bucket {bucket}"):
+    with translated(store, "", "read the statistics", bucket=bucket):
         request = client.meta.events
         register = ("before-sign.s3.HeadBucket", _ask_for_statistics)
         request.register(*register)
@@ -105,8 +105,8 @@ def cloudwatch_number(
                 at = point["Timestamp"].astimezone(UTC)
                 days[at] = days.get(at, 0) + round(point["Average"])
     except (ClientError, BotoCoreError) as error:
-        reason = f"read BucketSizeBytes of bucket {bucket}: {error}"
-        raise StoreError(store=store, key="", reason=reason) from error
+        reason = f"read BucketSizeBytes: {error}"
+        raise StoreError(store=store, key="", bucket=bucket, reason=reason) from error
     if not days:
         return None
     newest = max(days)

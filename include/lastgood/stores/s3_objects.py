@@ -172,11 +172,12 @@ class S3Objects:
 
     @contextmanager
     def _listing(self, prefix: Prefix) -> Iterator[None]:
-        with translated(self._store, prefix, "list"):
+        where: dict[str, Any] = {"store": self._store, "key": prefix, "bucket": self._bucket}
+        with translated(**where, action="list"):
             try:
                 yield
             except (ListingStuck, PageUnreadable) as error:
-                raise StoreError(store=self._store, key=prefix, reason=f"list: {error}") from error
+                raise StoreError(**where, reason=f"list: {error}") from error
 
     def _each(self, keys: Sequence[Key], change: Any) -> None:
         with ThreadPoolExecutor(TAGGERS) as pool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Event, Semaphore, Thread
 from typing import TYPE_CHECKING, Any
@@ -120,7 +121,7 @@ def _ahead(pages: Iterator[Any]) -> Iterator[Iterator[Any]]:
             room.release()
             yield page
 
-    Thread(target=take, name="lastgood-listing", daemon=True).start()
+    Thread(target=copy_context().run, args=(take,), name="lastgood-listing", daemon=True).start()
     try:
         yield arriving()
     finally:

@@ -54,6 +54,7 @@ class UploadPages:
                 raise StoreError(
                     store=self._store,
                     key=self._prefix,
+                    bucket=self._bucket,
                     reason="the listing of uploads says that more follows, but repeats itself",
                 )
             begun_at.add(place)
@@ -63,7 +64,7 @@ class UploadPages:
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix, **markers}
         if encoded:
             request["EncodingType"] = "url"
-        with translated(self._store, self._prefix, "list uploads"):
+        with translated(self._store, self._prefix, "list uploads", bucket=self._bucket):
             return self._client.list_multipart_uploads(**request)
 
     def _decoding(self, page: Any, markers: dict[str, str]) -> Decode:
