@@ -397,12 +397,12 @@ FILLING = (
     """
     INSERT INTO attempts (attempt_id, project, stage_id, generation, sequence, step, kind,
                           idempotency_key, request_sha256, token_sha256, store, prefix,
-                          declared_bytes, recorded_at, state, state_at, lease_expires_at,
-                          grant_expires_at)
+                          declared_bytes, claimed_bytes, recorded_at, state, state_at,
+                          lease_expires_at, grant_expires_at)
     SELECT gen_random_uuid(), 'p', stage_id, 1, n, n, 'full', n::text, '', n::text::bytea, 'bench',
            format('checkpoints/p/resnet/train/00000001.%%s/%%s/', lpad(n::text, 12, '0'),
                   gen_random_uuid()),
-           1, catalog_clock(), 'committed', catalog_clock(), catalog_clock(), catalog_clock()
+           1, 1, catalog_clock(), 'committed', catalog_clock(), catalog_clock(), catalog_clock()
       FROM stages, generate_series(1, %(attempts)s) AS n
     """,
     """

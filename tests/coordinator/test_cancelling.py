@@ -9,6 +9,7 @@ import httpx
 
 from lastgood.flows.cleaning import cleanup
 from lastgood.flows.services import Services
+from lastgood.rules.manifest_room import manifest_room
 from lastgood.stores.base import Prefix
 from tests.conftest import MoveClock
 from tests.coordinator.api import RUNNER, Api, bearer, ok, refused
@@ -32,7 +33,7 @@ def test_a_cancelled_attempt_takes_nothing_more_and_frees_its_room(
 ) -> None:
     writer = api.writer()
     saved = writer.upload(1, {"model.bin": b"weights"})
-    assert in_flight(services) == 7
+    assert in_flight(services) == 7 + manifest_room([("model.bin", 1)])
 
     for _ in range(2):
         assert ok(cancel(api, saved.attempt, saved.fencing_token))["state"] == "aborting"
@@ -46,7 +47,7 @@ def test_a_cancelled_attempt_takes_nothing_more_and_frees_its_room(
 
     move_clock(timedelta(hours=1))
     assert ok(cancel(api, saved.attempt, saved.fencing_token))["state"] == "closed"
-    assert in_flight(services) == 7
+    assert in_flight(services) == 7 + manifest_room([("model.bin", 1)])
     assert not [
         one.key
         for one in services.stores["local"].list(Prefix("checkpoints/"))

@@ -18,6 +18,7 @@ from lastgood.catalog.db import Catalog
 from lastgood.flows import overview
 from lastgood.flows.jobs import commit, verify
 from lastgood.flows.services import Services
+from lastgood.rules.manifest_room import manifest_room
 from lastgood.stack.ceph import Ceph
 from lastgood.stores import hashing, parts
 from lastgood.stores.base import Store
@@ -467,7 +468,7 @@ class TestRoom:
 
     @pytest.fixture
     def config(self) -> dict[str, str]:
-        policy = CONFIG["policies/small.yaml"] + "capacity: {soft: 500B, hard: 1000B}\n"
+        policy = CONFIG["policies/small.yaml"] + "capacity: {soft: 5kB, hard: 10kB}\n"
         return {**CONFIG, "policies/small.yaml": policy}
 
     def test_two_jobs_cannot_both_take_the_last_room(self, api: Api, catalog: Catalog) -> None:
@@ -476,13 +477,14 @@ class TestRoom:
         writers = [api.writer(workload=f"job-{n}") for n in range(4)]
         with ThreadPoolExecutor(4) as threads:
             answers = list(
-                threads.map(lambda writer: writer.prepare(1, {"a": bytes(600)}), writers)
+                threads.map(lambda writer: writer.prepare(1, {"a": bytes(6000)}), writers)
             )
         assert sorted(answer.status_code for answer in answers) == [201, 507, 507, 507]
         full = next(answer for answer in answers if answer.status_code == 507)
         problem = refused(full, 507, "no-room")
         numbers = (problem["asked_bytes"], problem["usage_bytes"], problem["hard_bytes"])
-        assert numbers == (600, 600, 1000)
+        claimed = 6000 + manifest_room([("a", 1)])
+        assert numbers == (claimed, claimed, 10_000)
         assert int(full.headers["retry-after"]) == problem["retry_after_seconds"] > 0
         with catalog.transaction() as tx:
             assert len(tx.execute("SELECT 1 FROM attempts").fetchall()) == 1
@@ -494,29 +496,29 @@ class TestRoom:
         from tests.coordinator.conftest import write_config
 
         spill = CONFIG["stores/local.yaml"].replace("local", "spill")
-        policy = CONFIG["policies/small.yaml"] + "capacity: {hard: 1000B, spill_store: spill}\n"
-        policy = policy.replace("hard: 1000B", "soft: 500B, hard: 1000B")
+        policy = CONFIG["policies/small.yaml"] + "capacity: {hard: 10kB, spill_store: spill}\n"
+        policy = policy.replace("hard: 10kB", "soft: 5kB, hard: 10kB")
         changed = {**CONFIG, "stores/spill.yaml": spill, "policies/small.yaml": policy}
         apply(catalog, write_config(tmp_path / "config", changed), actor="operator:test")
 
         writer = api.writer()
-        assert writer.upload(1, {"a": bytes(600)}).answer["store"] == "local"
-        spilled = writer.upload(2, {"a": bytes(600)})
+        assert writer.upload(1, {"a": bytes(6000)}).answer["store"] == "local"
+        spilled = writer.upload(2, {"a": bytes(6000)})
         assert spilled.answer["store"] == "spill"
-        refused(writer.prepare(3, {"a": bytes(600)}), 507, "no-room")
+        refused(writer.prepare(3, {"a": bytes(6000)}), 507, "no-room")
         ok(writer.commit(spilled.attempt, spilled.manifest))
         reading = ok(api.reader(), 201)
         got = api.client.get(reading["objects"][0]["url"], headers=bearer(reading["token"]))
-        assert got.content == bytes(600)
+        assert got.content == bytes(6000)
 
     def test_what_was_committed_takes_room_instead(self, api: Api, catalog: Catalog) -> None:
         writer = api.writer()
-        writer.save(1, {"a": bytes(400)})
+        writer.save(1, {"a": bytes(8000)})
         with catalog.transaction() as tx:
             [row] = tx.execute(
                 "SELECT committed_bytes, in_flight_bytes FROM capacity_counters"
                 " WHERE project = 'vision'"
             ).fetchall()
         assert row["in_flight_bytes"] == 0
-        assert row["committed_bytes"] > 1000  # the manifest takes room, too
+        assert row["committed_bytes"] > 8500  # the manifest takes room, too
         refused(writer.prepare(2, {"a": b"1"}), 507, "no-room")

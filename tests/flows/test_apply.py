@@ -65,6 +65,11 @@ def test_applying_twice_changes_nothing_the_second_time(catalog: Catalog, folder
         ("policy", "vision/small", "added"),
     ]
     assert apply(catalog, folder, actor="operator:ann") == []
+    write(folder, "stores/local.yaml", STORE + "owner: storage-oncall\n")
+    (changed,) = apply(catalog, folder, actor="operator:ann")
+    assert (changed.what, changed.name) == ("store", "local")
+    with catalog.transaction() as tx:
+        assert projects.store(tx, "local").config["owner"] == "storage-oncall"
 
 
 def test_a_changed_policy_is_a_new_version_in_force_from_then_on(
@@ -100,6 +105,7 @@ def test_the_configuration_of_the_checkout_is_good(catalog: Catalog) -> None:
         ("projects/vision.yaml", PROJECT.replace("3d", "soon"), 6, "finding_deadline"),
         ("projects/vision.yaml", PROJECT.replace("store: local", "store: nowhere"), 3, "store"),
         ("projects/vision.yaml", PROJECT.replace("small", "absent"), 4, "policy"),
+        ("projects/vision.yaml", PROJECT + "check_owners: {store: a}\n", 7, "check_owners"),
         ("policies/small.yaml", POLICY.replace("2", "none"), 3, "roles.hot.count"),
         (
             "policies/small.yaml",
@@ -157,7 +163,8 @@ def test_a_store_in_use_keeps_its_place(catalog: Catalog, folder: Path, owner_ds
             INSERT INTO generations SELECT stage_id, 1, project, 'k', 'me', true, NULL, NULL, NULL,
                                            now() FROM stages;
             INSERT INTO attempts SELECT gen_random_uuid(), project, stage_id, 1, 0, 0, 'full', 'k',
-                   '', '', 'local', 'p/', 0, now(), 'open', now(), now(), now() FROM stages;
+                   '', '', 'local', 'p/', 0, now(), 'open', now(), now(), now(), NULL, NULL, 0
+                   FROM stages;
             """
         )
     write(folder, "stores/local.yaml", STORE.replace("stores/local", "stores/elsewhere"))

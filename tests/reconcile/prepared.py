@@ -139,14 +139,14 @@ class Prepared:
             """
             INSERT INTO attempts (attempt_id, project, stage_id, generation, sequence, step, kind,
                                   idempotency_key, request_sha256, token_sha256, store, prefix,
-                                  declared_bytes, recorded_at, state, state_at, lease_expires_at,
-                                  grant_expires_at)
-            VALUES (%s, %s, %s, 1, %s, %s, 'full', %s, '', %s, 'local', %s, %s,
+                                  declared_bytes, claimed_bytes, recorded_at, state, state_at,
+                                  lease_expires_at, grant_expires_at)
+            VALUES (%s, %s, %s, 1, %s, %s, 'full', %s, '', %s, 'local', %s, %s, %s,
                     catalog_clock() - interval '1 day', %s, catalog_clock() - interval '1 day',
                     catalog_clock() + %s::interval, catalog_clock() + %s::interval)
             """,
             (attempt, project, stage_id, number, number * 100, attempt, attempt.encode(), prefix,
-             size, state, lease, lease),
+             size, size, state, lease, lease),
         )  # fmt: skip
         for path, data in objects.items():
             self.owner.execute(

@@ -154,7 +154,7 @@ _RULES = {
                      FROM copies c JOIN checkpoints k USING (checkpoint_id)
                     WHERE c.project = u.project AND c.store = u.store AND c.state <> 'deleted'), 0)
             OR u.in_flight_bytes <> coalesce((
-                   SELECT sum(a.declared_bytes) FROM attempts a
+                   SELECT sum(a.claimed_bytes) FROM attempts a
                     WHERE a.project = u.project AND a.store = u.store
                       AND a.finished_at IS NULL AND a.state <> 'committed'), 0)
     """,

@@ -21,6 +21,7 @@ from lastgood.flows.retention import mark
 from lastgood.flows.sweeping import approval
 from lastgood.flows.sweeping import sweep as sweep_flow
 from lastgood.flows.validation import validate
+from lastgood.rules import layout
 from lastgood.rules.capacity import CapacityState
 from lastgood.rules.policy import Policy
 from lastgood.rules.reach import Proof
@@ -289,8 +290,10 @@ class TestReach:
         proof = row.proof
         hard = total * 85 // 100
         assert (proof.claimed_bytes, proof.hard_bytes) == (claimed(world), hard)
-        assert proof.expected_bytes == 3 * SIZE
-        assert proof.needed_bytes == claimed(world) + 3 * SIZE - hard > 2 * SIZE
+        marker = len(layout.marker_bytes(stages["pretrain"][0].manifest))
+        expected = sum(of[3].stored_bytes - marker for of in stages.values())
+        assert proof.expected_bytes == expected > 3 * SIZE
+        assert proof.needed_bytes == claimed(world) + expected - hard > 2 * SIZE
         assert [size for _, size in proof.returning] == [stored]  # 1.2 of pretrain
         assert (proof.reaches, proof.by) == (False, None)
         rl = stages["rl"][1].stored_bytes

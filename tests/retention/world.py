@@ -176,6 +176,7 @@ class World:
                 store=self.store.name,
                 prefix=layout.attempt_prefix(checkpoint, AttemptId(str(attempt_id))),
                 declared_bytes=declared,
+                claimed_bytes=declared,
             )
             listed = [DeclaredObject(path, len(data), None) for path, data in objects.items()]
             attempts.begin(tx, new, event=event, lease=grant, grant=grant)
@@ -262,7 +263,7 @@ class World:
             tx,
             PROJECT,
             attempt.store,
-            declared_bytes=attempt.declared_bytes,
+            claimed_bytes=attempt.claimed_bytes,
             stored_bytes=manifest.size_bytes + control_bytes,
         )
         attempts.finished(tx, sealed)

@@ -57,6 +57,7 @@ class Attempt:
     store: str
     prefix: str
     declared_bytes: int
+    claimed_bytes: int
     recorded_at: datetime
     state: State
     state_at: datetime
@@ -74,7 +75,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """What a prepare asks for; `token` is the attempt's fencing token."""
+    """What a prepare asks for; `token` is the attempt's fencing token. `claimed_bytes` are what it
+    owns of the store until it is committed or gone: what it declared, and room for the manifest."""
 
     attempt_id: UUID
     project: str
@@ -89,12 +91,14 @@ class NewAttempt:
     store: str
     prefix: str
     declared_bytes: int
+    claimed_bytes: int
 
 
 _SELECT = """
     SELECT a.attempt_id, a.project, a.stage_id, s.workload, s.stage, a.generation, a.sequence,
-           a.step, a.kind, a.request_sha256, a.store, a.prefix, a.declared_bytes, a.recorded_at,
-           a.state, a.state_at, a.lease_expires_at, a.grant_expires_at, a.finished_at,
+           a.step, a.kind, a.request_sha256, a.store, a.prefix, a.declared_bytes, a.claimed_bytes,
+           a.recorded_at, a.state, a.state_at, a.lease_expires_at, a.grant_expires_at,
+           a.finished_at,
            a.grant_expires_at > catalog_clock() AS grant_live,
            (SELECT t.reason FROM attempt_transitions t WHERE t.attempt_id = a.attempt_id
              ORDER BY t.number DESC LIMIT 1) AS state_reason
@@ -172,10 +176,10 @@ def begin(
         """
         INSERT INTO attempts (attempt_id, project, stage_id, generation, sequence, step, kind,
                   idempotency_key, request_sha256, token_sha256, store, prefix, declared_bytes,
-                  recorded_at, state, state_at, lease_expires_at, grant_expires_at)
+                  claimed_bytes, recorded_at, state, state_at, lease_expires_at, grant_expires_at)
              VALUES (%(attempt_id)s, %(project)s, %(stage_id)s, %(generation)s, %(sequence)s,
                   %(step)s, %(kind)s, %(key)s, %(request_sha256)s, %(token_sha256)s, %(store)s,
-                  %(prefix)s, %(declared_bytes)s, %(at)s, 'open', %(at)s,
+                  %(prefix)s, %(declared_bytes)s, %(claimed_bytes)s, %(at)s, 'open', %(at)s,
                   catalog_clock() + %(lease)s, catalog_clock() + %(grant)s)
         """,
         {
@@ -192,6 +196,7 @@ def begin(
             "store": new.store,
             "prefix": new.prefix,
             "declared_bytes": new.declared_bytes,
+            "claimed_bytes": new.claimed_bytes,
             "at": event.recorded_at,
             "lease": lease,
             "grant": grant,

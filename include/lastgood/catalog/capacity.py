@@ -92,11 +92,11 @@ def claim(tx: Transaction, project: str, store: str, size_bytes: int) -> None:
 
 
 def commit(
-    tx: Transaction, project: str, store: str, *, declared_bytes: int, stored_bytes: int
+    tx: Transaction, project: str, store: str, *, claimed_bytes: int, stored_bytes: int
 ) -> None:
     """An attempt's room becomes a copy's."""
     locks.capacity(tx, project, store)
-    _add(tx, project, store, committed=stored_bytes, in_flight=-declared_bytes)
+    _add(tx, project, store, committed=stored_bytes, in_flight=-claimed_bytes)
     tx.execute(
         "UPDATE capacity_counters SET peak_bytes = greatest(peak_bytes, %s)"
         " WHERE project = %s AND store = %s",
@@ -104,9 +104,9 @@ def commit(
     )
 
 
-def release_attempt(tx: Transaction, project: str, store: str, declared_bytes: int) -> None:
+def release_attempt(tx: Transaction, project: str, store: str, claimed_bytes: int) -> None:
     """The bytes of an attempt that was never committed are proven gone."""
-    _add(tx, project, store, committed=0, in_flight=-declared_bytes)
+    _add(tx, project, store, committed=0, in_flight=-claimed_bytes)
 
 
 def release_copy(tx: Transaction, project: str, store: str, stored_bytes: int) -> None:

@@ -167,6 +167,18 @@ def manifest_body(tx: Transaction, project: str, digest: str) -> bytes:
     return bytes(row["body"])
 
 
+def manifest_bytes(tx: Transaction, project: str, digest: str) -> int:
+    """How large a manifest is, without reading it. Raises NotFound."""
+    row = tx.execute(
+        "SELECT octet_length(body) AS bytes FROM manifests WHERE project = %s AND digest = %s",
+        (project, digest),
+    ).fetchone()
+    if row is None:
+        raise NotFound(what="manifest", name=digest)
+    found: int = row["bytes"]
+    return found
+
+
 def stages_of_manifests(
     tx: Transaction, project: str, digests: Collection[str]
 ) -> dict[str, list[int]]:

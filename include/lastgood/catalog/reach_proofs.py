@@ -178,15 +178,16 @@ def dependents(tx: Transaction, project: str, checkpoint_ids: Iterable[int]) -> 
 
 def next_saves(tx: Transaction, store: str) -> dict[str, int]:
     """By project, the bytes of the newest checkpoint of every stage that is being written, and has
-    nothing under way: what the next saves into their own store take."""
+    nothing under way, with its manifest: what the next saves into their own store take."""
     rows = tx.execute(
         """
-        SELECT s.project, sum(k.total_bytes)::bigint AS bytes
+        SELECT s.project, sum(k.total_bytes + octet_length(m.body))::bigint AS bytes
           FROM stages AS s
           JOIN projects AS p ON p.project = s.project AND p.store = %(store)s
           JOIN generation_leases AS l ON l.stage_id = s.stage_id AND l.generation = s.generation
           JOIN latest_pointers AS n ON n.stage_id = s.stage_id
           JOIN checkpoints AS k ON k.checkpoint_id = n.checkpoint_id
+          JOIN manifests AS m ON m.project = k.project AND m.digest = k.manifest
          WHERE l.expires_at > catalog_clock()
            AND NOT EXISTS (SELECT 1 FROM generation_ends AS e
                             WHERE e.stage_id = s.stage_id AND e.generation = s.generation)

@@ -101,6 +101,7 @@ def begin(
         store=store,
         prefix=prefix,
         declared_bytes=manifest.size_bytes,
+        claimed_bytes=manifest.size_bytes,  # its commit follows in this transaction
     )
     objects = [DeclaredObject(one.path, one.size_bytes, one.sha256) for one in manifest.objects]
     none = timedelta(0)
@@ -131,10 +132,11 @@ def record_leftovers(
             """
             INSERT INTO attempts (attempt_id, project, stage_id, generation, sequence, step, kind,
                       idempotency_key, request_sha256, token_sha256, store, prefix, declared_bytes,
-                      recorded_at, state, state_at, lease_expires_at, grant_expires_at)
+                      claimed_bytes, recorded_at, state, state_at, lease_expires_at,
+                      grant_expires_at)
                  VALUES (%(id)s, %(project)s, %(stage_id)s, %(generation)s, %(sequence)s, 0, 'full',
                       %(key)s, '', %(token)s, %(store)s, %(prefix)s, %(bytes)s,
-                      %(at)s, 'failed', %(at)s, %(at)s, %(at)s + %(grant)s)
+                      %(bytes)s, %(at)s, 'failed', %(at)s, %(at)s, %(at)s + %(grant)s)
             """,
             {
                 "id": one.attempt_id,

@@ -288,7 +288,7 @@ class _Cleaning:
                 at=event.recorded_at,
                 facts=evidence,
             )
-            capacity.release_attempt(tx, self.project, one.store, attempt.declared_bytes)
+            capacity.release_attempt(tx, self.project, one.store, attempt.claimed_bytes)
         point("cleanup.after-proof")
         self.told.counts["closed"] += 1
 

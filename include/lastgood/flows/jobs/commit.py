@@ -311,7 +311,7 @@ def _record_checkpoint(
         tx,
         attempt.project,
         attempt.store,
-        declared_bytes=attempt.declared_bytes,
+        claimed_bytes=attempt.claimed_bytes,
         stored_bytes=manifest.size_bytes + control_bytes,
     )
 

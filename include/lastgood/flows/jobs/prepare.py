@@ -22,6 +22,7 @@ from lastgood.catalog import (
 )
 from lastgood.catalog.attempt_objects import AttemptObject, DeclaredObject
 from lastgood.catalog.attempts import Attempt, NewAttempt, State
+from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.generations import Writer
 from lastgood.catalog.stages import Stage
@@ -39,10 +40,12 @@ from lastgood.flows.capacity.admission import admit
 from lastgood.flows.policies import policy_of
 from lastgood.rules import layout
 from lastgood.rules.canonical import canonical_json
+from lastgood.rules.manifest_room import manifest_room
 from lastgood.rules.names import AttemptId, CheckpointId
 from lastgood.rules.policy import Policy
 from lastgood.stores.base import Key, Prefix, Store, UploadId
 from lastgood.stores.open import Stores
+from lastgood.stores.parts import part_count
 
 OBJECTS_LIMIT = 100_000
 _BEGINNERS = 16
@@ -102,8 +105,8 @@ def prepare(
     candidates = [stores[name] for name in dict.fromkeys(names)]
     try:
         attempt = _opened(catalog, candidates, writer, token, request)
-    except NoRoom:
-        pressure.refused(catalog, writer.project, asked_bytes=request.size_bytes)
+    except NoRoom as error:
+        pressure.refused(catalog, writer.project, asked_bytes=error.facts["asked_bytes"])
         raise
     faults.point("prepare.after-transaction")
     store = stores[attempt.store]
@@ -183,14 +186,16 @@ def _open(
             "objects": len(request.objects),
         },
     )
+    newest = checkpoints.latest(tx, stage)
+    claimed_bytes = request.size_bytes + _manifest_room(tx, newest, candidates, request)
     # The counters are the last lock; a refusal takes all of this back.
     store = admit(
         tx,
         stage.project,
         policy.capacity,
         candidates,
-        request.size_bytes,
-        new_job=checkpoints.latest(tx, stage) is None,
+        claimed_bytes,
+        new_job=newest is None,
         actor=actor,
     )
     checkpoint = CheckpointId.of(stage.name, writer.generation, request.sequence)
@@ -208,14 +213,32 @@ def _open(
         store=store.name,
         prefix=layout.attempt_prefix(checkpoint, AttemptId(str(attempt_id))),
         declared_bytes=request.size_bytes,
+        claimed_bytes=claimed_bytes,
     )
     attempts.begin(tx, new, event=event, lease=policy.leases.writer, grant=policy.leases.grant)
-    parts = [
-        None if store.profile.direct else store.part_bytes(item.size_bytes)
-        for item in request.objects
-    ]
+    parts = [_part_bytes(store, item) for item in request.objects]
     attempt_objects.declare(tx, new, request.objects, parts)
     return attempt_id
+
+
+def _part_bytes(store: Store, item: DeclaredObject) -> int | None:
+    return None if store.profile.direct else store.part_bytes(item.size_bytes)
+
+
+def _manifest_room(
+    tx: Transaction, newest: Checkpoint | None, candidates: Sequence[Store], request: PrepareRequest
+) -> int:
+    """What the manifest will take, wherever the checkpoint finds room."""
+    known = checkpoints.manifest_bytes(tx, newest.project, newest.manifest) if newest else 0
+    return max(
+        manifest_room(((item.path, _parts(store, item)) for item in request.objects), known)
+        for store in candidates
+    )
+
+
+def _parts(store: Store, item: DeclaredObject) -> int:
+    each_bytes = _part_bytes(store, item)
+    return 0 if each_bytes is None else part_count(item.size_bytes, each_bytes)
 
 
 def _require_next(tx: Transaction, stage: Stage, writer: Writer, request: PrepareRequest) -> None:

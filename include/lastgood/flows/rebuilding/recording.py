@@ -94,7 +94,7 @@ def _beside_known(tx: Transaction, whole: Whole, known: Checkpoint) -> tuple[Out
         _create_copy(tx, known.checkpoint_id, whole, event)
         capacity.locked_use(tx, known.project, found.store)
         capacity.commit(
-            tx, known.project, found.store, declared_bytes=0, stored_bytes=_stored_bytes(whole)
+            tx, known.project, found.store, claimed_bytes=0, stored_bytes=_stored_bytes(whole)
         )
         return Outcome.ADDED, ""
     return Outcome.CONFIRMED, ""
@@ -159,7 +159,7 @@ def _commit(tx: Transaction, attempt: Attempt, rebuild: Rebuild, whole: Whole) -
         tx,
         attempt.project,
         attempt.store,
-        declared_bytes=attempt.declared_bytes,
+        claimed_bytes=attempt.claimed_bytes,
         stored_bytes=_stored_bytes(whole),
     )
 
