@@ -74,8 +74,9 @@ test-slow: venv ## Run the others: Airflow, the demo, the browser, long faults
 
 check: lint test-fast ## Check what a change needs before its commit: lint and test-fast
 
-soak: venv ## Let the state machine and all interleavings run long, from other seeds each time
-	LASTGOOD_SOAK=1 $(BIN)/pytest -o timeout=0 tests/retention/test_state_machine.py tests/concurrency
+soak: venv ## Let the state machine, the rules and all interleavings run long, from other seeds each time
+	LASTGOOD_SOAK=1 $(BIN)/pytest -o timeout=0 \
+	  tests/retention/test_state_machine.py tests/concurrency tests/rules
 
 screenshots: venv ## Make the pictures of docs/images anew, by Chromium
 	$(BIN)/pytest tests/browser/screenshots.py

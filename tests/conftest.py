@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import psutil
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from psycopg import sql
 
 from lastgood.stack import children, control
@@ -45,6 +46,17 @@ os.environ["AIRFLOW_HOME"] = str(
     Path(tempfile.gettempdir()) / f"lastgood-test-airflow-{os.geteuid()}"
 )
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+# The same examples each time, however busy the machine is; `make soak` looks for others.
+_SOAKS = bool(os.environ.get("LASTGOOD_SOAK"))
+settings.register_profile(
+    "lastgood",
+    derandomize=not _SOAKS,
+    max_examples=1000 if _SOAKS else 60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("lastgood")
 
 APP_ROLE = "lastgood_app"
 OWNER_ROLE = "lastgood_owner"

@@ -136,7 +136,7 @@ def _at(spans: dict[Position, list[Span]], number: int) -> set[Position]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(events=histories(), current=policies(), candidate=policies())
 def test_a_pass_decides_as_whole_decisions_do(
     events: list[Event], current: Policy, candidate: Policy
@@ -147,7 +147,7 @@ def test_a_pass_decides_as_whole_decisions_do(
         assert _at(found.candidate.spans, number) == _whole(events, candidate, number), number
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(events=histories(), policy=policies())
 def test_a_policy_differs_in_nothing_from_itself(events: list[Event], policy: Policy) -> None:
     found = compare(events, policy, policy, INSTANTS)

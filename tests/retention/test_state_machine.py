@@ -544,7 +544,6 @@ def test_in_any_order_nothing_kept_is_lost(
         settings=settings(
             max_examples=200 if os.environ.get("LASTGOOD_SOAK") else 21,
             stateful_step_count=100,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
         ),
