@@ -12,6 +12,7 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import blocks, checkpoints, generations, holds, receipts, stages
 from lastgood.catalog.copies import Copy
+from lastgood.flows import quarantine
 from lastgood.flows.jobs import read
 from lastgood.flows.validation import checksum, validate
 from lastgood.rules import layout
@@ -232,7 +233,9 @@ def test_a_commit_that_still_has_its_marker_to_write_is_no_corruption(world: Wor
     assert run(world, copy)["verdict"] == "inconclusive"
 
 
-def test_a_quarantined_copy_is_never_read(world: World) -> None:
+def test_a_quarantined_copy_is_not_read_and_one_that_comes_back_not_before_its_store_shows_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = world.commit(1)
     world.commit(2)
     world.commit(3)
@@ -241,6 +244,21 @@ def test_a_quarantined_copy_is_never_read(world: World) -> None:
     with pytest.raises(errors.CopyState, match="quarantined"):
         run(world, old)
     assert old.copy_id not in validate.due(world.catalog, PROJECT)
+
+    def away(*_: object) -> None:
+        raise StoreError(store="local", key="", reason="it does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.store, "unquarantine", away)
+        with pytest.raises(StoreError, match="does not answer"):
+            quarantine.undo(
+                world.catalog, world.stores, old.checkpoint, because="x", actor="operator:ann"
+            )
+    assert world.state(old) == "present"
+    told = run(world, old)  # what is hidden is not lost
+    assert (told["verdict"], told["blocked"]) == ("inconclusive", False)
+    quarantine.follow(world.catalog, world.stores, PROJECT)
+    assert run(world, old)["verdict"] == "pass"
 
 
 def test_a_copy_being_read_cannot_be_swept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

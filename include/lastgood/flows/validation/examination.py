@@ -60,10 +60,12 @@ def examine(
             )
             finished = validations.is_finished(tx, copy)
             began_after = receipts.last_number(tx, project, copy.stage_id)
-        if finished:
-            examined = ladder.examine(level, stores[copy.store], subject, rules.validate)
-        else:
+        if not finished:
             examined = ladder.not_yet(level, "its commit has the marker still to write")
+        elif copy.carried_out < copy.transition:
+            examined = ladder.not_yet(level, "it was taken back, and is not shown again yet")
+        else:
+            examined = ladder.examine(level, stores[copy.store], subject, rules.validate)
         with catalog.transaction() as tx:
             if examined.finding.verdict == "fail":
                 locks.project_exclusive(tx, project)  # other stages may rest on these bytes
