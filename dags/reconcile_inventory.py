@@ -2,7 +2,8 @@
 
 Runs daily for the day that has passed. Every store is listed, in shards of its key space, into an
 inventory that is kept; a shard that fails makes its inventory unusable, and what hangs on it fails.
-Quality checks that fail make the run fail, after the report is written. Whoever has an overdue
+Quality checks that fail make the run fail, after the report is written: each project's for its own
+damage, and a store's totals once. Whoever has an overdue
 finding is told, and the day's deletions are digested. It deletes nothing but old inventories. A
 backfilled run makes the reports of its day again from the inventories that are kept of it, or says
 that none is; it lists, digests, deletes and aborts nothing, and tells nobody.
@@ -81,6 +82,12 @@ def reconcile_inventory() -> None:
 
         scheduled_inventories.fail_if_checks_failed(report)
 
+    @task(trigger_rule="all_done")
+    def check_stores(reports: list[dict[str, Any]]) -> None:
+        from lastgood.flows import scheduled_inventories
+
+        scheduled_inventories.fail_if_store_checks_failed(reports or ())
+
     # A call, not a callback: what a callback raises is only logged, and nobody would be told.
     @task(trigger_rule="all_done", retries=2, retry_delay=timedelta(seconds=30))
     def tell_owners() -> None:
@@ -97,6 +104,7 @@ def reconcile_inventory() -> None:
     completed = complete.partial(listed=listed).expand(begun=begun)
     written = reconcile.partial(completed=completed).expand(project=names)
     check.expand(report=written)
+    check_stores(written)
     # beside the checks, not behind them: the last tasks decide whether the run failed
     written >> tell_owners()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.reports import quality
+from lastgood.reports import checks, quality
 from lastgood.reports.quality import Frames
 from lastgood.rules.byte_equation import Line
 
@@ -30,9 +30,10 @@ HUGE = {"committed": 2**62 + 1, "accounted_bytes": 2**62 + 7 * (len(Line) - 1)}
 """As floats both sides would be the same."""
 PARTS = [{"line": line.value, "part_bytes": 7, "whole_bytes": 7} for line in Line]
 FINDING = {"finding": "f1", "owner": "oncall", "deadline": "2026-01-02", "overdue": False}
-GOOD = Frames(
-    [EQUATION], LINES, PARTS, [ACCOUNT], [{"store": "local", "age_seconds": 3}], [FINDING]
-)
+WHOLE = {**EQUATION, "scope": "all of local", "least_bytes": 7, "findings_bytes": 7}
+WHOLE["duplicate_keys"] = 0
+STORES = [{"store": "local", "age_seconds": 3}]
+GOOD = Frames([EQUATION], LINES, PARTS, [ACCOUNT], STORES, [FINDING], [WHOLE])
 
 
 def _failed(frames: Frames) -> dict[str, str]:
@@ -45,7 +46,7 @@ def test_totals_that_agree_pass_every_check() -> None:
     results = quality.run(GOOD, owner="platform")
 
     assert {one.name for one in results if not one.passed} == set()
-    assert [one.name for one in results] == [one.name for one in quality.checks(quality.Bounds())]
+    assert [one.name for one in results] == [one.name for one in checks.every_check(checks.USUAL)]
     assert {one.owner for one in results} == {"platform"}
 
 
@@ -56,10 +57,11 @@ def test_each_check_is_in_a_named_suite_with_its_owner_and_the_first_that_fails_
         findings=[{**FINDING, "overdue": True}],
     )
 
-    results = quality.run(frames, owner="platform", owners={"findings": "data-governance"})
+    owners = {"findings": "data-governance", checks.STORE: "storage"}
+    results = quality.run(frames, owner="platform", owners=owners)
 
     assert [one.suite for one in results] == sorted(
-        (one.suite for one in results), key=quality.SUITES.index
+        (one.suite for one in results), key=checks.SUITES.index
     )
     assert {one.suite: one.owner for one in results} == {
         "freshness": "platform",
@@ -68,6 +70,7 @@ def test_each_check_is_in_a_named_suite_with_its_owner_and_the_first_that_fails_
         "findings": "data-governance",
         "growth": "platform",
         "at-rest": "platform",
+        "store": "storage",
     }
     first = quality.first_failed(results)
     assert first is not None
@@ -79,7 +82,7 @@ def test_each_check_is_in_a_named_suite_with_its_owner_and_the_first_that_fails_
     assert quality.first_failed(one for one in results if one.passed) is None
     warning = quality.first_failed(one for one in results if one.suite == "growth")
     assert warning is not None
-    assert warning.severity == quality.WARNING
+    assert warning.severity == checks.WARNING
 
 
 def test_a_project_without_findings_passes() -> None:
@@ -108,12 +111,19 @@ def test_the_first_report_has_no_change_to_judge() -> None:
         ({"findings": [{**FINDING, "deadline": None}]}, "findings-have-deadline", "f1"),
         ({"findings": [{**FINDING, "overdue": True}]}, "no-finding-overdue", "f1"),
         ({"accounts": [{**ACCOUNT, "change": 3.0}]}, "change-in-bounds", "3.0"),
+        ({"store": [{**WHOLE, "accounted_bytes": 64}]}, "store-equation-closes", "-1 bytes"),
+        ({"store": [{**WHOLE, "least_bytes": -9}]}, "store-no-negative-line", "-9"),
+        ({"store": [{**WHOLE, "duplicate_keys": 1}]}, "store-no-duplicate-key", "1"),
+        ({"store": [{**WHOLE, "findings_bytes": 4}]}, "store-unexplained-has-findings", "4"),
     ],
 )
 def test_each_check_fails_on_its_own_fault_and_shows_it(
     frames: dict[str, Any], name: str, shown: str
 ) -> None:
-    failed = _failed(replace(GOOD, **frames))
+    results = quality.run(replace(GOOD, **frames), owner="platform")
+    failed = {one.name: one.observed for one in results if not one.passed}
+    first = quality.first_failed(results)
 
     assert list(failed) == [name]
+    assert (first is None) is ("store" in frames)  # of a whole store no project's check fails
     assert shown in failed[name]

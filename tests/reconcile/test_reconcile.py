@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lastgood.catalog import findings, reports
+from lastgood.catalog import findings, quality_results, reports
 from lastgood.catalog.db import Catalog
 from lastgood.errors import NotFound
 from lastgood.flows.inventories import explanation
@@ -19,7 +20,8 @@ from lastgood.flows.inventories.explanation import ListingUnusable
 from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
-from lastgood.stores.base import Prefix
+from lastgood.stores.base import EVERYTHING, Prefix, Usage
+from lastgood.stores.file import FileStore
 from lastgood.stores.open import StoreConfig, Stores
 from tests.reconcile.prepared import Prepared
 
@@ -159,6 +161,48 @@ def test_a_missing_committed_object_fails_the_run_after_the_report_is_written(
     assert _document(result)["differences"][0]["samples"][0]["key"] == kept.key_of("model.bin")
     with pytest.raises(reconcile.ChecksFailed, match="nothing-committed-absent"):
         reconcile.raise_if_failed(result)
+
+
+def test_damage_fails_its_own_project_and_a_stores_totals_fail_once(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = prepared.commit(OBJECTS)
+    prepared.commit(OBJECTS, project="speech")
+    (prepared.root / damaged.key_of("model.bin")).unlink()
+    nobodys = "lost+found/block"
+    prepared.put(nobodys, b"b" * 77)
+    prepared.owner.execute(
+        "UPDATE projects SET owner = 'their-team', config = config ||"
+        " '{\"finding_owner\": \"their-team\"}' WHERE project = 'vision'"
+    )
+
+    ours, theirs = (_run(catalog, tmp_path, project) for project in ("speech", "vision"))
+
+    assert (ours["failed"], theirs["failed"]) == ([], ["nothing-committed-absent"])
+    reconcile.raise_if_store_failed([ours, theirs])
+    with catalog.transaction() as tx:
+        (found,) = findings.current(tx, projects=[SHARED])
+    assert (found.key_range, found.owner) == ("lost+found/", "storage-oncall")
+
+    # a backend that has less than was listed, which no project's part shows
+    usage = FileStore.usage
+
+    def short(self: FileStore, prefix: Prefix = EVERYTHING) -> Usage:
+        told = usage(self, prefix)
+        return replace(told, used_bytes=told.used_bytes - (5 if prefix == "" else 0))
+
+    monkeypatch.setattr(FileStore, "usage", short)
+    prepared.owner.execute('UPDATE stores SET config = config || \'{"owner": "storage"}\'')
+    told = [_run(catalog, tmp_path, project) for project in ("speech", "vision")]
+
+    assert [one["passed"] for one in told] == [True, False]
+    assert _document(told[0])["verdict"]["failed_of_store"] == ["store-equation-closes"]
+    assert "The totals of the whole store do not agree" in Path(told[0]["html"]).read_text()
+    with pytest.raises(reconcile.StoreChecksFailed) as failed:
+        reconcile.raise_if_store_failed(told)
+    assert str(failed.value).count("local, which storage answers for") == 1
+    with catalog.transaction() as tx:
+        assert quality_results.of_stores(tx, "store") == {"local": False}
 
 
 def test_an_overdue_finding_fails_the_run(

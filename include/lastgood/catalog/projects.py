@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -14,6 +14,8 @@ from lastgood.catalog.db import Transaction
 from lastgood.errors import CatalogSetup, NotFound
 from lastgood.rules.finding_owners import Owners
 from lastgood.rules.policy_names import PolicyName
+
+_THREE_DAYS = 3 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,11 @@ class Project:
     def finding_owners(self) -> Owners:
         """Who answers for findings of the project."""
         return Owners.of(self.owner, self.config)
+
+    @property
+    def finding_deadline(self) -> timedelta:
+        """How long they have for one."""
+        return timedelta(seconds=float(self.config.get("finding_deadline_seconds", _THREE_DAYS)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,21 @@ def find_store(tx: Transaction, name: str) -> StoreRow | None:
         (name,),
     ).fetchone()
     return StoreRow(**row) if row else None
+
+
+def keeper(tx: Transaction, store: str) -> Project | None:
+    """The project that stands for a store where its configuration names nobody: of those that write
+    to it, the first by name; else of those that did. None for a store that no project uses."""
+    row = tx.execute(
+        """
+        SELECT coalesce(
+                 (SELECT min(project) FROM projects WHERE store = %(store)s),
+                 (SELECT min(project) FROM attempts WHERE store = %(store)s)) AS project
+        """,
+        {"store": store},
+    ).fetchone()
+    assert row is not None
+    return None if row["project"] is None else get(tx, row["project"])
 
 
 def is_used(tx: Transaction, store: str) -> bool:

@@ -90,3 +90,18 @@ def past(
         name = row.pop("name")
         found[name].append(PastResult(**row))
     return found
+
+
+def of_stores(tx: Transaction, suite: str) -> Mapping[str, bool]:
+    """Whether every check of a suite passed in the newest report of each store that has it."""
+    rows = tx.execute(
+        """
+        SELECT q.store, bool_and(q.passed) AS passed
+          FROM (SELECT DISTINCT ON (store) report_id FROM reports
+                 ORDER BY store, recorded_at DESC, report_id DESC) AS newest
+          JOIN quality_results AS q USING (report_id)
+         WHERE q.suite = %s GROUP BY q.store ORDER BY q.store
+        """,
+        (suite,),
+    )
+    return {row["store"]: row["passed"] for row in rows}

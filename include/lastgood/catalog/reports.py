@@ -45,7 +45,7 @@ _SUMMARY = """
     SELECT report_id, project, store, window_start, window_end, passed, recorded_at,
            coalesce((document #>> '{equation,lines,unexplained}')::bigint, 0) AS unexplained_bytes,
            (SELECT count(*) FROM jsonb_array_elements(document -> 'checks') AS c
-             WHERE NOT (c ->> 'passed')::boolean) AS failed_checks,
+             WHERE NOT (c ->> 'passed')::boolean AND c ->> 'suite' <> 'store') AS failed_checks,
            document #>> '{verdict,first_failed,name}' AS first_failed
       FROM reports
 """

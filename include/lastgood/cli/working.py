@@ -220,6 +220,11 @@ def reconcile(
         for one in told["reports"]:
             say(f"report {one['report_id']} of {one['store']} {_word(one)}")
             say(f"  {one['html']}")
+            if one["failed_of_store"]:
+                failed = ", ".join(one["failed_of_store"])
+                say(
+                    f"  all of {one['store']}: {failed} failed; {one['store_owner']} answers for it"
+                )
         for reason in told["not_deleted"]:
             say(f"not deleted: {reason}")
     if not told["passed"]:

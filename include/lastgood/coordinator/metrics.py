@@ -24,6 +24,7 @@ from lastgood.catalog import (
     lifecycle_checks,
     measurements,
     projects,
+    quality_results,
     recovery,
 )
 from lastgood.catalog.db import Catalog, Transaction
@@ -32,6 +33,7 @@ from lastgood.coordinator.operators.auth import reading
 from lastgood.coordinator.services import services_of
 from lastgood.errors import CatalogSetup
 from lastgood.flows.capacity import pressure
+from lastgood.reports.checks import STORE
 from lastgood.rules.capacity import CapacityState
 
 TOKEN_VARIABLE = "LASTGOOD_METRICS_TOKEN_SHA256"
@@ -155,7 +157,10 @@ def _explained(tx: Transaction) -> Iterator[Metric]:
         unexplained.add_metric(where, one.unexplained_bytes)
         passed.add_metric(where, float(one.passed))
         age.add_metric(where, one.age_seconds)
-    yield from (total, unexplained, passed, age)
+    whole = _gauge("store_passed", "Whether its totals passed in its last report", ["store"])
+    for store, is_right in quality_results.of_stores(tx, STORE).items():
+        whole.add_metric([store], float(is_right))
+    yield from (total, unexplained, passed, age, whole)
 
 
 def _attention(tx: Transaction) -> Iterator[Metric]:

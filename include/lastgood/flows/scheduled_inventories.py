@@ -164,6 +164,14 @@ def report_again(project: str, start: datetime, end: datetime) -> dict[str, Any]
     return told
 
 
+def fail_if_store_checks_failed(reports: Iterable[Mapping[str, Any]]) -> None:
+    """Raise StoreChecksFailed for what the reports' tasks answered, if the totals of a whole store
+    failed a check: once for each store, however many projects share it."""
+    from lastgood.flows.reconciliation import reconcile
+
+    reconcile.raise_if_store_failed(reports)
+
+
 def fail_if_checks_failed(report: Mapping[str, Any]) -> None:
     """Raise ChecksFailed for what a report's task answered, if a critical check failed."""
     from lastgood.flows.reconciliation import reconcile

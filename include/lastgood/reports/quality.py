@@ -11,22 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from lastgood.reports.checks import CRITICAL, STORE, SUITES, USUAL, Bounds, Check, every_check
 from lastgood.rules.byte_equation import Line
 
 if TYPE_CHECKING:
     import pandas as pd
-
-CRITICAL = "critical"  # fails the run, after the report is written
-WARNING = "warning"  # is shown
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What the checks allow."""
-
-    store_age_seconds: int = 26 * 3600
-    least_change: float = -0.5  # of the backend's bytes since the last report
-    most_change: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +25,8 @@ class Frames:
     equation: scope, each line's bytes, accounted_bytes (None: the backend tells no total)
     lines:    scope, line, bytes
     parts:    line, part_bytes (the project's), whole_bytes (the store's)
+    store:    scope, each line's bytes, accounted_bytes, least_bytes (of a line), findings_bytes,
+              duplicate_keys (of no project): the whole store
     accounts: scope, unexplained_bytes, findings_bytes, duplicate_keys, absent_objects, change,
               encryption
     stores:   store, age_seconds (None: never listed)
@@ -48,6 +39,7 @@ class Frames:
     accounts: Sequence[Mapping[str, Any]]
     stores: Sequence[Mapping[str, Any]]
     findings: Sequence[Mapping[str, Any]]
+    store: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,163 +59,15 @@ class CheckResult:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What is expected of one frame, in words and as an expectation with its arguments."""
-
-    suite: str
-    name: str
-    says: str
-    severity: str
-    frame: str
-    expectation: str
-    arguments: Mapping[str, Any]
-
-
-def checks(bounds: Bounds) -> tuple[Check, ...]:
-    """Every check, in the order in which they are run and a report shows them: what later ones rest
-    on comes first, so that the first that fails is the one to look at first."""
-    nothing = {"min_value": 0, "max_value": 0}
-    change = {"min_value": bounds.least_change, "max_value": bounds.most_change}
-    lines = [line.value for line in Line]
-    return (
-        Check(
-            "freshness",
-            "every-store-listed",
-            "No store of the project was never listed",
-            CRITICAL,
-            "stores",
-            "ExpectColumnValuesToNotBeNull",
-            {"column": "age_seconds"},
-        ),
-        Check(
-            "freshness",
-            "every-store-fresh",
-            "Every store of the project was listed whole within a day",
-            CRITICAL,
-            "stores",
-            "ExpectColumnValuesToBeBetween",
-            {"column": "age_seconds", "min_value": 0, "max_value": bounds.store_age_seconds},
-        ),
-        Check(
-            "byte-equation",
-            "no-line-missing",
-            "Every line of the equation is there",
-            CRITICAL,
-            "lines",
-            "ExpectColumnDistinctValuesToEqualSet",
-            {"column": "line", "value_set": lines},
-        ),
-        Check(
-            "byte-equation",
-            "no-negative-line",
-            "No line of the equation is negative",
-            CRITICAL,
-            "lines",
-            "ExpectColumnValuesToBeBetween",
-            {"column": "bytes", "min_value": 0},
-        ),
-        Check(
-            "byte-equation",
-            "equation-closes",
-            "The lines add up to the backend's own total, to the byte",
-            CRITICAL,
-            "equation",
-            "ExpectByteEquationToClose",
-            {"column_list": [*lines, "accounted_bytes"], "ignore_row_if": "never"},
-        ),
-        Check(
-            "byte-equation",
-            "project-within-store",
-            "No line of the project has more bytes than that line of the whole store",
-            CRITICAL,
-            "parts",
-            "ExpectPartWithinWhole",
-            {"column_list": ["part_bytes", "whole_bytes"], "ignore_row_if": "never"},
-        ),
-        Check(
-            "keys",
-            "no-duplicate-key",
-            "No key is in the store twice",
-            CRITICAL,
-            "accounts",
-            "ExpectColumnValuesToBeBetween",
-            {"column": "duplicate_keys", **nothing},
-        ),
-        Check(
-            "keys",
-            "nothing-committed-absent",
-            "No committed object is missing, or of another size",
-            CRITICAL,
-            "accounts",
-            "ExpectColumnValuesToBeBetween",
-            {"column": "absent_objects", **nothing},
-        ),
-        Check(
-            "findings",
-            "unexplained-has-findings",
-            "Every unexplained byte is in a finding",
-            CRITICAL,
-            "accounts",
-            "ExpectColumnPairValuesToBeEqual",
-            {"column_A": "unexplained_bytes", "column_B": "findings_bytes"},
-        ),
-        Check(
-            "findings",
-            "findings-have-owner",
-            "Every finding has an owner",
-            CRITICAL,
-            "findings",
-            "ExpectColumnValuesToNotBeNull",
-            {"column": "owner"},
-        ),
-        Check(
-            "findings",
-            "findings-have-deadline",
-            "Every finding has a deadline",
-            CRITICAL,
-            "findings",
-            "ExpectColumnValuesToNotBeNull",
-            {"column": "deadline"},
-        ),
-        Check(
-            "findings",
-            "no-finding-overdue",
-            "No finding is past its deadline",
-            CRITICAL,
-            "findings",
-            "ExpectColumnValuesToBeInSet",
-            {"column": "overdue", "value_set": [False]},
-        ),
-        Check(
-            "growth",
-            "change-in-bounds",
-            "The store changed no more than usual since the last report",
-            WARNING,
-            "accounts",
-            "ExpectColumnValuesToBeBetween",
-            {"column": "change", **change},
-        ),
-        Check(
-            "at-rest",
-            "encrypted-as-asked",
-            "The store says of what lies in it that it is encrypted as its configuration asks",
-            WARNING,
-            "accounts",
-            "ExpectColumnValuesToBeInSet",
-            {"column": "encryption", "value_set": ["as-asked", "declared", "not-asked"]},
-        ),
-    )
-
-
-SUITES = tuple(dict.fromkeys(check.suite for check in checks(Bounds())))
-"""The names of the suites, in the order in which they are run."""
+def failed_of(results: Iterable[CheckResult], *, store: bool = False) -> list[CheckResult]:
+    """What failed of the project's own checks, or of those of its whole store."""
+    return [one for one in results if not one.passed and (one.suite == STORE) is store]
 
 
 def first_failed(results: Iterable[CheckResult]) -> CheckResult | None:
-    """What failed first: the first critical one in the order of the checks, else the first
-    warning; None if all passed."""
-    failed = [one for one in results if not one.passed]
+    """What failed first of the project's own checks: the first critical one in their order, else
+    the first warning; None if all passed."""
+    failed = failed_of(results)
     return min(failed, key=lambda one: one.severity != CRITICAL, default=None)
 
 
@@ -242,10 +86,22 @@ _COLUMNS = {
     "lines": ["scope", "line", "bytes"],
     "stores": ["store", "age_seconds"],
     "findings": ["finding", "owner", "deadline", "overdue"],
+    "store": [
+        "scope",
+        *(line.value for line in Line),
+        "accounted_bytes",
+        "least_bytes",
+        "findings_bytes",
+        "duplicate_keys",
+    ],
 }
 
 
-_DTYPES = {"equation": "object", "parts": "object"}  # whole numbers of any size, exactly
+_DTYPES = {
+    "equation": "object",
+    "parts": "object",
+    "store": "object",
+}  # whole numbers of any size, exactly
 
 
 def run(
@@ -253,7 +109,7 @@ def run(
     *,
     owner: str,
     owners: Mapping[str, str] | None = None,
-    bounds: Bounds = Bounds(),
+    bounds: Bounds = USUAL,
 ) -> list[CheckResult]:
     """Run every check. `owners` says by suite who answers for a failed check, `owner` for all other
     suites. A check that cannot be evaluated counts as failed."""
@@ -265,7 +121,7 @@ def run(
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     source = context.data_sources.add_pandas("totals")
-    everything = checks(bounds)
+    everything = every_check(bounds)
     answering = {suite: (owners or {}).get(suite, owner) for suite in SUITES}
     made = {
         name: pd.DataFrame(list(getattr(frames, name)), columns=columns, dtype=_DTYPES.get(name))

@@ -12,7 +12,6 @@ from lastgood.rules import bursts
 CAUSE = "burst of commits"
 DAYS = 7
 """How long a burst is told, unless it is explained."""
-_DEADLINE = timedelta(days=3)
 
 
 def note(catalog: Catalog, project: str, actor: str) -> int:
@@ -31,7 +30,7 @@ def note(catalog: Catalog, project: str, actor: str) -> int:
                     store,
                     seen,
                     owners=configured.finding_owners,
-                    deadline=_deadline(configured.config.get("finding_deadline_seconds")),
+                    deadline=configured.finding_deadline,
                     actor=actor,
                     at=history.now(tx),
                 )
@@ -55,7 +54,3 @@ def sightings(tx: Transaction, project: str, store: str) -> list[Sighting]:
                 )
             )
     return found
-
-
-def _deadline(seconds: object) -> timedelta:
-    return _DEADLINE if seconds is None else timedelta(seconds=float(str(seconds)))

@@ -9,9 +9,9 @@ only then say what failed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +35,27 @@ from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.inventories.retention import drop_old
 from lastgood.flows.inventories.taking import Progress
 from lastgood.flows.policies import policy_of
-from lastgood.flows.reconciliation import bursts, report_numbers
+from lastgood.flows.reconciliation import bursts, report_numbers, store_keeping
 from lastgood.flows.reconciliation.at_rest import AtRest, read_back
 from lastgood.flows.reconciliation.report import Facts, build, frames, passed, sightings
 from lastgood.flows.reconciliation.report_files import write_files
 from lastgood.flows.reconciliation.report_numbers import Numbers
+from lastgood.flows.reconciliation.store_keeping import StoreKeeping
 from lastgood.reports import quality
+from lastgood.reports.checks import CRITICAL, STORE
 from lastgood.reports.quality import CheckResult
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import StoreError
 from lastgood.stores.open import Stores
 from lastgood.stores.s3_inventory import InventoryReportRefused
 
-_FINDING_DEADLINE = timedelta(days=3)
 _QUIET: Progress = lambda phase, done: None  # noqa: E731
+
+
+class StoreChecksFailed(LastgoodError):
+    """The totals of stores do not agree, whatever each project's do: {failed}."""
+
+    type = "store-checks-failed"
 
 
 class ChecksFailed(LastgoodError):
@@ -176,6 +183,19 @@ def raise_if_failed(result: Mapping[str, Any]) -> None:
         )
 
 
+def raise_if_store_failed(results: Iterable[Mapping[str, Any]]) -> None:
+    """Raise StoreChecksFailed for what `run` answered of any number of projects: each store once,
+    with whoever answers for it."""
+    told: dict[str, str] = {}
+    for one in (report for result in results for report in result.get("reports", ())):
+        if one["failed_of_store"]:
+            names = ", ".join(one["failed_of_store"])
+            words = f"{one['store']}, which {one['store_owner']} answers for: {names}"
+            told.setdefault(one["store"], f"{words}, see {one['html']}")
+    if told:
+        raise StoreChecksFailed(failed="; ".join(told.values()))
+
+
 @dataclass(frozen=True, slots=True)
 class _Reporting:
     """The reports of a project for a window, [start, end) in UTC; `follows`: the findings, too."""
@@ -204,7 +224,8 @@ class _Reporting:
             numbers = report_numbers.gather(tx, self.project, taken.store, self.window)
         with self.catalog.transaction() as tx:
             facts = self._facts(tx, taken, listed_at, numbers, at_rest)
-        owners = facts.project.config.get("check_owners")
+            keeping = store_keeping.of_store(tx, taken.store, facts.project)
+        owners = {**facts.project.config.get("check_owners", {}), STORE: keeping.owner}
         checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
         report_id, document = self._record(facts, checks)
         paths = write_files(document, self.report_dir)
@@ -214,6 +235,8 @@ class _Reporting:
             "passed": passed(checks),
             "failed": _failed(checks),
             "first_failed": document["verdict"]["first_failed"],
+            "failed_of_store": document["verdict"]["failed_of_store"],
+            "store_owner": keeping.owner,
             "json": str(paths["json"]),
             "html": str(paths["html"]),
             "csv": str(paths["csv"]),
@@ -280,17 +303,18 @@ def carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> Non
         known_bytes=_known_bytes(taken),
         at=taken.finished_at,
     )
-    owners = [project] if is_newest else []
+    answering: dict[str, Project | StoreKeeping] = {project: configured} if is_newest else {}
     if is_newest and (newest is None or newest <= taken.finished_at):
-        owners.append(SHARED)  # which every project of the store carries on
-    for owner in owners:
+        # which every project of the store carries on, and the same people answer for
+        answering[SHARED] = store_keeping.of_store(tx, taken.store, configured)
+    for owner, answers in answering.items():
         findings.follow(
             tx,
             owner,
             taken.store,
             [*sightings(taken, owner), *bursts.sightings(tx, owner, taken.store)],
-            owners=configured.finding_owners,
-            deadline=_deadline(configured),
+            owners=answers.finding_owners,
+            deadline=answers.finding_deadline,
             actor=actor,
             at=history.now(tx),
         )
@@ -303,10 +327,5 @@ def _known_bytes(taken: Inventory) -> int:
     return sum(totals[line].size_bytes for line in Line if line not in beside)
 
 
-def _deadline(project: Project) -> timedelta:
-    seconds = project.config.get("finding_deadline_seconds")
-    return _FINDING_DEADLINE if seconds is None else timedelta(seconds=float(seconds))
-
-
 def _failed(checks: list[CheckResult]) -> list[str]:
-    return [one.name for one in checks if not one.passed and one.severity == quality.CRITICAL]
+    return [one.name for one in quality.failed_of(checks) if one.severity == CRITICAL]

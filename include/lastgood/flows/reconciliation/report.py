@@ -22,7 +22,8 @@ from lastgood.flows.inventories.tally import Difference, Place
 from lastgood.flows.reconciliation import report_sections as sections
 from lastgood.flows.reconciliation.at_rest import AtRest
 from lastgood.flows.reconciliation.report_numbers import Numbers
-from lastgood.reports.quality import CRITICAL, CheckResult, Frames
+from lastgood.reports.checks import CRITICAL
+from lastgood.reports.quality import CheckResult, Frames, failed_of
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.capacity import Standing
 
@@ -71,8 +72,7 @@ def sightings(taken: Inventory, project: str) -> list[Sighting]:
             objects=difference.amount.objects,
             samples=_samples(difference),
         )
-        for place, difference in taken.differences.items()
-        if place.project == project
+        for place, difference in _places(taken, project).items()
     ]
 
 
@@ -139,26 +139,16 @@ def in_order(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def passed(checks: Sequence[CheckResult]) -> bool:
-    """Whether no critical check failed."""
-    return all(one.passed or one.severity != CRITICAL for one in checks)
+    """Whether no critical check of the project failed: those of its whole store are told apart."""
+    return all(one.severity != CRITICAL for one in failed_of(checks))
 
 
 def frames(facts: Facts) -> Frames:
     """The totals that the quality checks look at."""
-    scopes = {
-        f"{facts.project.name} in {facts.store.name}": (facts.account, facts.project.name),
-        f"all of {facts.store.name}": (facts.taken.whole, None),
-    }
+    scope = f"{facts.project.name} in {facts.store.name}"
     mine = [one for one in facts.findings if one.project == facts.project.name]
     return Frames(
-        equation=[
-            {
-                "scope": scope,
-                **{line.value: _line_bytes(account, line) for line in Line},
-                "accounted_bytes": account.equation.backend_bytes,
-            }
-            for scope, (account, _) in scopes.items()
-        ],
+        equation=[_equation_row(scope, facts.account)],
         parts=[
             {
                 "line": line.value,
@@ -167,11 +157,10 @@ def frames(facts: Facts) -> Frames:
             }
             for line in Line
         ],
-        accounts=[_check_row(facts, scope, *of) for scope, of in scopes.items()],
+        accounts=[_check_row(facts, scope)],
         lines=[
             {"scope": scope, "line": line.value, "bytes": total.size_bytes}
-            for scope, (account, _) in scopes.items()
-            for line, total in account.equation.totals.items()
+            for line, total in facts.account.equation.totals.items()
         ],
         stores=[
             {"store": store, "age_seconds": None if at is None else (facts.at - at).total_seconds()}
@@ -186,24 +175,44 @@ def frames(facts: Facts) -> Frames:
             }
             for one in mine
         ],
+        store=[_store_row(facts)],
     )
 
 
-def _check_row(facts: Facts, scope: str, account: Account, project: str | None) -> dict[str, Any]:
-    places = {
-        place: one
-        for place, one in facts.taken.differences.items()
-        if project in (None, place.project)
-    }
+def _equation_row(scope: str, account: Account) -> dict[str, Any]:
     return {
         "scope": scope,
-        "unexplained_bytes": _line_bytes(account, Line.UNEXPLAINED),
-        "findings_bytes": _in_findings(places, account),
+        **{line.value: _line_bytes(account, line) for line in Line},
+        "accounted_bytes": account.equation.backend_bytes,
+    }
+
+
+def _check_row(facts: Facts, scope: str) -> dict[str, Any]:
+    places = _places(facts.taken, facts.project.name)
+    return {
+        "scope": scope,
+        "unexplained_bytes": _line_bytes(facts.account, Line.UNEXPLAINED),
+        "findings_bytes": _in_findings(places, facts.account),
         "duplicate_keys": _objects(places, Cause.DUPLICATE),
         "absent_objects": sum(_objects(places, cause) for cause in _ABSENT),
-        "change": _change(facts) if project is not None else None,
-        "encryption": facts.at_rest.told if project is not None else None,
+        "change": _change(facts),
+        "encryption": facts.at_rest.told,
     }
+
+
+def _store_row(facts: Facts) -> dict[str, Any]:
+    """The totals of everybody; what is damaged of a project fails that project's checks."""
+    whole = facts.taken.whole
+    return {
+        **_equation_row(f"all of {facts.store.name}", whole),
+        "least_bytes": min(_line_bytes(whole, line) for line in Line),
+        "findings_bytes": _in_findings(facts.taken.differences, whole),
+        "duplicate_keys": _objects(_places(facts.taken, SHARED), Cause.DUPLICATE),
+    }
+
+
+def _places(taken: Inventory, project: str) -> dict[Place, Difference]:
+    return {place: one for place, one in taken.differences.items() if place.project == project}
 
 
 def _in_findings(places: Mapping[Place, Difference], account: Account) -> int:
@@ -270,8 +279,7 @@ def _differences(taken: Inventory, project: str) -> list[dict[str, Any]]:
             "in_store_bytes": one.in_store.size_bytes,
             "samples": _samples(one),
         }
-        for place, one in taken.differences.items()
-        if place.project == project
+        for place, one in _places(taken, project).items()
     ]
     return sorted(found, key=lambda one: -int(str(one["bytes"])))
 

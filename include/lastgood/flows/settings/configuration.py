@@ -12,7 +12,7 @@ from lastgood.catalog.projects import Project, StoreRow
 from lastgood.errors import InvalidConfig, InvalidInput, InvalidPolicy
 from lastgood.flows.settings.contracts import registered
 from lastgood.flows.settings.documents import ConfigDocument, read_file, read_folder
-from lastgood.reports.quality import SUITES
+from lastgood.reports.checks import STORE, SUITES
 from lastgood.rules.contract import Contract
 from lastgood.rules.document import Node
 from lastgood.rules.finding_owners import OwnerRule
@@ -86,24 +86,23 @@ def _refused_here(read: Callable[[ConfigDocument], T], document: ConfigDocument)
 
 def _store(document: ConfigDocument) -> StoreRow:
     common = ("name", "kind", "failure_domain", "tier")
+    optional = ("encryption", "inventories", "owner")
     kind = document.root.at("kind", document.value.get("kind")).one_of(("file", "s3", "postgres"))
     if kind == "file":
-        read = document.root.fields((*common, "root"), ("direct", "encryption", "inventories"))
+        read = document.root.fields((*common, "root"), ("direct", *optional))
         config: dict[str, Any] = {
             "root": read["root"].text(),
             "direct": "direct" in read and read["direct"].flag(),
         }
     elif kind == "postgres":
-        read = document.root.fields(
-            (*common, "schema"), ("connection", "encryption", "inventories")
-        )
+        read = document.root.fields((*common, "schema"), ("connection", *optional))
         config = {
             "root": read["schema"].checked(check_schema),
             "connection": read["connection"].text() if "connection" in read else None,
         }
     else:
-        optional = ("prefix", "connection", "encryption", "kms_key", "accepts", "inventories")
-        read = document.root.fields((*common, "bucket"), optional)
+        known = ("prefix", "connection", "kms_key", "accepts", *optional)
+        read = document.root.fields((*common, "bucket"), known)
         config = {
             "root": read["bucket"].text(),
             "prefix": read["prefix"].text() if "prefix" in read else "",
@@ -112,6 +111,8 @@ def _store(document: ConfigDocument) -> StoreRow:
             "accepts": _accepted(read["accepts"]) if "accepts" in read else [],
         }
     config["encryption"] = read["encryption"].text() if "encryption" in read else None
+    if "owner" in read:
+        config["owner"] = read["owner"].text(200)
     if "inventories" in read:
         config["inventories"] = _inventories(read["inventories"])
     return StoreRow(
@@ -174,7 +175,7 @@ def _owners(read: Mapping[str, Node]) -> dict[str, Any]:
         rules = read["finding_owners"].items(100)
         found["finding_owners"] = [OwnerRule.read(rule).to_json() for rule in rules]
     if "check_owners" in read:
-        owners = read["check_owners"].fields((), SUITES)
+        owners = read["check_owners"].fields((), [suite for suite in SUITES if suite != STORE])
         found["check_owners"] = {suite: node.text(200) for suite, node in owners.items()}
     return found
 
