@@ -6,15 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from lastgood.stack import children
 from lastgood.stack.airflow import STACK_TAG, Component
 from lastgood.stack.children import Child
 from lastgood.stack.processes import ProcessIdentity, wait_until_gone
+from tests.waiting import wait_for
 
 
 @contextmanager
@@ -39,9 +41,7 @@ def python(program: str, stop_seconds: float = 5) -> Component:
 
 def started(component: Component, folder: Path, **environment: str) -> Child:
     child = Child.start(component, {**os.environ, **environment}, folder, folder / "program.log")
-    deadline = time.monotonic() + 20
-    while not child.log.read_text() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(child.log.read_text)
     return child
 
 
@@ -65,9 +65,27 @@ def test_strays_are_found_although_their_parent_is_gone(tmp_path: Path) -> None:
     orphan = _orphan(tmp_path)
     with sleeper(**{STACK_TAG: "/another/checkout/var"}) as other:
         assert children.strays(tmp_path) == {orphan}
-        children.kill(children.strays(tmp_path))
+        assert children.kill_strays(tmp_path)
         assert other.is_alive()
     assert not orphan.is_alive()
+
+
+def test_a_stray_that_forks_while_the_others_are_looked_for_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill, forked = children.kill, list[ProcessIdentity]()
+
+    def kill_late(identities: Iterable[ProcessIdentity]) -> None:
+        if not forked:
+            forked.append(_orphan(tmp_path))
+        kill(identities)
+
+    monkeypatch.setattr(children, "kill", kill_late)
+    _orphan(tmp_path)
+
+    assert children.kill_strays(tmp_path)
+    assert not forked[0].is_alive()
+    assert not children.kill_strays(tmp_path)
 
 
 def _orphan(var: Path) -> ProcessIdentity:
@@ -113,7 +131,7 @@ def test_component_that_ignores_the_request_to_end_is_killed(tmp_path: Path) -> 
 
 def test_death_notice_names_the_component_and_shows_its_last_words(tmp_path: Path) -> None:
     child = started(python("print('no room for me', flush=True); raise SystemExit(7)"), tmp_path)
-    child.wait(20)
+    child.wait(60)
     assert child.exit_status() == 7
     notice = child.death_notice()
     assert "program ended with status 7" in notice

@@ -18,7 +18,7 @@ from lastgood.stack.errors import StackError
 from lastgood.stack.processes import ProcessIdentity, wait_until_gone
 
 _log = logging.getLogger(__name__)
-_KILL_SECONDS = 10.0
+_KILL_SECONDS = 30.0
 _TAIL_LINES = 25
 
 
@@ -97,6 +97,19 @@ def kill(identities: Iterable[ProcessIdentity]) -> None:
     if stuck := wait_until_gone(identities, _KILL_SECONDS):
         pids = ", ".join(str(identity.pid) for identity in stuck)
         raise StackError(f"these processes do not end even when killed: {pids}")
+
+
+def kill_strays(var: Path) -> bool:
+    """Kill every process of the stack of this folder; False when there was none.
+
+    One may fork while the others are looked for, so this looks until none is left. Raises
+    StackError naming the pids that outlive it.
+    """
+    killed = False
+    while left := strays(var):
+        kill(left)
+        killed = True
+    return killed
 
 
 def strays(var: Path) -> frozenset[ProcessIdentity]:

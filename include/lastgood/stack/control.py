@@ -59,11 +59,10 @@ def down(layout: StackLayout) -> bool:
         if wait_until_gone([state.supervisor], _STOP_SECONDS):
             state.supervisor.send(signal.SIGKILL)
             wait_until_gone([state.supervisor], _STOP_SECONDS)
-    strays = processes.strays(layout.var)
-    processes.kill(strays)
+    strays = processes.kill_strays(layout.var)
     stop_leftover(layout.postgres)
     object_store.stop(layout)
-    return bool(state or strays)
+    return bool(state) or strays
 
 
 def clean(layout: StackLayout) -> None:

@@ -97,7 +97,7 @@ class Supervisor:
         state = StackState.read(self.layout.state)
         former = state.addresses if state else None
         self._say("starting", "removing what a killed run left")
-        processes.kill(processes.strays(self.layout.var))
+        processes.kill_strays(self.layout.var)
         if self.layout.on_s3:
             self._say("starting", "the S3 store")
         object_store.start(self.layout)
@@ -171,7 +171,7 @@ class Supervisor:
         working = [c for name, c in self._children.items() if name not in _API_SERVERS]
         for group in (working, serving):
             processes.stop(group)
-        processes.kill(processes.strays(self.layout.var))
+        processes.kill_strays(self.layout.var)
         self._say("stopping", "PostgreSQL")
         if self._postgres is None:
             stop_leftover(self.layout.postgres)
