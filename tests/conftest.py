@@ -67,6 +67,7 @@ _SERVER_FOLDERS = "lastgood-test-postgres-"
 # journalling file system eight times as long.
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 2 * 2**30
+_SLOW_SECONDS = 1800
 _CHROMIUM_FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -78,6 +79,13 @@ _CHROMIUM_FLAGS = (
     "--disable-sync",
     "--window-size=1200,1600",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests the time that they take where others work beside them."""
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.timeout(_SLOW_SECONDS))
 
 
 class CatalogDatabase(NamedTuple):

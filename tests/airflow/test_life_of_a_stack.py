@@ -19,7 +19,7 @@ from lastgood.stack.state import StackState
 from tests.conftest import RunningStack, stack_in_temporary_folder
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_killed_and_stopped_and_started_again_beside_another(
     with pytest.raises(DataDirInUse):
         EmbeddedPostgres.start(layout.postgres)
     ready.processes["postgres"].send(signal.SIGKILL)
-    wait_for(lambda: restarts(layout).get("postgres") == 1, seconds=60)
+    wait_for(lambda: restarts(layout).get("postgres") == 1, seconds=300)
     again = control.running(layout)
     assert again is not None
     assert (again.phase, again.addresses) == ("ready", ready.addresses)
@@ -89,4 +89,4 @@ def test_killed_and_stopped_and_started_again_beside_another(
     assert {process for process in running if process.is_alive()} == set()
     assert control.running(layout) is None
     assert control.down(layout) is False
-    assert httpx.get(f"{airflow_stack.url}/lastgood/health", trust_env=False).is_success
+    assert httpx.get(f"{airflow_stack.url}/lastgood/health", trust_env=False, timeout=60).is_success

@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests.browser.clicking import SECONDS, wait_until_whole
 from tests.conftest import RunningStack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 # Airflow's own page puts other elements in the place of those that stand there, at any moment.
 PASSING = (
     ElementClickInterceptedException,

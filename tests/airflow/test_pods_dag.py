@@ -35,7 +35,7 @@ def airflow(environment: Mapping[str, str], *command: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout

@@ -18,8 +18,8 @@ from tests.airflow.test_dags import DAG_IDS
 from tests.conftest import RunningStack
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-PATIENCE = timedelta(minutes=4)
+pytestmark = pytest.mark.slow
+PATIENCE = timedelta(minutes=10)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_every_socket_listens_on_the_loopback_alone(airflow_stack: RunningStack)
 
 
 def test_viewer_reads_but_starts_nothing_and_a_wrong_password_gets_nowhere(
-    airflow_stack: RunningStack,
+    airflow: AirflowApi, airflow_stack: RunningStack
 ) -> None:
     with airflow_stack.airflow("viewer") as viewer:
         assert viewer.get("/api/v2/dags")["total_entries"] == len(DAG_IDS)
@@ -111,7 +111,7 @@ def test_component_that_dies_is_started_again(
         state = control.running(layout)
         return bool(state and state.restarts.get("dag-processor") == 1)
 
-    wait_for(replaced, seconds=120)
+    wait_for(replaced, seconds=300)
     state = control.running(layout)
     assert state is not None
     assert state.phase == "ready"

@@ -100,7 +100,7 @@ class TestPresigned:
             headers=bearer(reading["token"]),
         )
         assert by_way_of_us.status_code == 307
-        assert httpx.get(by_way_of_us.headers["location"]).content == b"s"
+        assert httpx.get(by_way_of_us.headers["location"], timeout=60).content == b"s"
 
     def test_a_part_that_is_replayed_after_the_commit_changes_nothing(self, api: Api) -> None:
         files = {"a.bin": b"a" * 100}
@@ -109,11 +109,11 @@ class TestPresigned:
         asked = [{"path": "a.bin", "numbers": [1]}]
         grants = f"checkpoints/{prepared['attempt']}/grants"
         [url] = ok(writer.post(grants, {"parts": asked}))["urls"]
-        assert httpx.put(url["url"], content=files["a.bin"]).status_code == 200
+        assert httpx.put(url["url"], content=files["a.bin"], timeout=60).status_code == 200
         ok(writer.commit(prepared["attempt"], writer.manifest(1, files)))
-        assert httpx.put(url["url"], content=b"b" * 100).is_error
+        assert httpx.put(url["url"], content=b"b" * 100, timeout=60).is_error
         reading = ok(api.reader(), 201)
-        assert httpx.get(reading["objects"][0]["url"]).content == files["a.bin"]
+        assert httpx.get(reading["objects"][0]["url"], timeout=60).content == files["a.bin"]
 
     def test_wrong_bytes_and_missing_parts_are_named(self, api: Api) -> None:
         files = {"bad.bin": b"a" * 100, "gone.bin": b"b", "short.bin": bytes(6 * MIB)}
@@ -169,7 +169,7 @@ class TestVersioned:
         ceph_client.put_object(Bucket=bucket, Key=key, Body=b"something else")
         for reading in (url, *(item["url"] for item in ok(api.reader(), 201)["objects"])):
             assert "versionId=" in reading
-            assert httpx.get(reading).content == files["a.bin"]
+            assert httpx.get(reading, timeout=60).content == files["a.bin"]
 
 
 class TestAttested:
@@ -204,8 +204,10 @@ class TestAttested:
         refused(ask(sha256=[]), 422, "invalid-input")
         refused(ask(sha256=["no digest"]), 422, "invalid-input")
         (url,) = ok(ask(sha256=[sha256(b"right")]))["urls"]
-        assert httpx.put(url["url"], headers=url["headers"], content=b"wrong").is_error
-        assert httpx.put(url["url"], headers=url["headers"], content=b"right").is_success
+        assert httpx.put(url["url"], headers=url["headers"], content=b"wrong", timeout=60).is_error
+        assert httpx.put(
+            url["url"], headers=url["headers"], content=b"right", timeout=60
+        ).is_success
 
     def test_a_commit_reads_nothing_where_it_would_otherwise_leave_that_to_workers(
         self, api: Api, attesting: AttestingServer, monkeypatch: pytest.MonkeyPatch

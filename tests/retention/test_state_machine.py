@@ -535,7 +535,6 @@ class Retention(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)  # a minute of work, and far more where others work beside it
 def test_in_any_order_nothing_kept_is_lost(
     postgres: EmbeddedPostgres, template_catalog: str
 ) -> None:

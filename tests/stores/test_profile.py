@@ -200,7 +200,7 @@ class TestAttested:
         for number, (piece, digest) in enumerate(zip(pieces, digests, strict=True), 1):
             signed = store.presign_part(KEY, upload, number, 60, sha256=digest)
             assert "x-amz-checksum-sha256" in signed.url.partition("SignedHeaders=")[2]
-            sent = httpx.put(signed.url, headers=dict(signed.headers), content=piece)
+            sent = httpx.put(signed.url, headers=dict(signed.headers), content=piece, timeout=60)
             assert sent.status_code == 200, sent.text
         held = store.parts(KEY, upload)
         assert [part.sha256 for part in held] == digests
@@ -260,9 +260,9 @@ class TestAttested:
         store = attested()
         upload = store.create_upload(KEY, 5)
         signed = store.presign_part(KEY, upload, 1, 60, sha256=hashlib.sha256(b"right").hexdigest())
-        wrong = httpx.put(signed.url, headers=dict(signed.headers), content=b"wrong")
+        wrong = httpx.put(signed.url, headers=dict(signed.headers), content=b"wrong", timeout=60)
         assert (wrong.status_code, "BadDigest" in wrong.text) == (400, True)
-        assert httpx.put(signed.url, content=b"wrong").is_error
+        assert httpx.put(signed.url, content=b"wrong", timeout=60).is_error
         assert store.parts(KEY, upload) == []
         with pytest.raises(PartInvalid, match="SHA-256"):
             store.presign_part(KEY, upload, 1, 60)

@@ -418,7 +418,7 @@ def test_a_part_goes_straight_to_the_store_by_its_url(store: S3Store) -> None:
     upload_id = store.create_upload(KEY, 5)
     signed = store.presign_part(KEY, upload_id, 1, 60)
     assert "X-Amz-Expires=60" in signed.url
-    answer = httpx.put(signed.url, headers=dict(signed.headers), content=b"hello")
+    answer = httpx.put(signed.url, headers=dict(signed.headers), content=b"hello", timeout=60)
     assert answer.status_code == 200
     assert answer.headers["ETag"]
     held = store.parts(KEY, upload_id)
@@ -434,8 +434,8 @@ def test_an_object_is_read_straight_from_the_store_by_its_url(
     published = upload_object(store, KEY, b"hello")
     url = store.presign_read(KEY, 60, version_id=published.version_id)
     store.quarantine(COPY, [])
-    assert httpx.get(store.presign_read(KEY, 60)).status_code == 404
-    assert httpx.get(url).content == b"hello"
+    assert httpx.get(store.presign_read(KEY, 60), timeout=60).status_code == 404
+    assert httpx.get(url, timeout=60).content == b"hello"
 
 
 def test_a_server_that_ignores_if_none_match_still_replaces_nothing(store: S3Store) -> None:

@@ -44,7 +44,7 @@ class AirflowApi:
 
     def __init__(self, url: str, user: str, password: str) -> None:
         """Log in. Raises StackError when Airflow refuses the password."""
-        self.http = httpx.Client(base_url=url, timeout=30, trust_env=False)
+        self.http = httpx.Client(base_url=url, timeout=120, trust_env=False)
         answer = self.http.post("/auth/token", json={"username": user, "password": password})
         if answer.status_code != httpx.codes.CREATED:
             raise StackError(f"Airflow refuses to log {user} in: {answer.text}")

@@ -23,8 +23,8 @@ from lastgood.stack.ports import LOOPBACK, free_port
 # In the order in which they are stopped.
 PROGRAMS = ("radosgw", "radosgw-admin", "ceph", "ceph-osd", "ceph-mon", "monmaptool")
 STARTS = 3  # a free port may be taken before a daemon binds it
-READY_SECONDS = 30.0
-STOP_SECONDS = 5.0
+READY_SECONDS = 120.0
+STOP_SECONDS = 30.0
 DESCRIPTION = "cluster.json"
 
 
@@ -74,7 +74,7 @@ class Ceph:
         found._run("monmaptool", "--create", "--fsid", str(fsid), "--addv", "a", address, monmap)
         found._run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "--keyring", "/dev/null")
         found._run("ceph-mon", "-i", "a")
-        found._run("ceph", "--connect-timeout", "20", "osd", "new", str(osd))
+        found._run("ceph", "--connect-timeout", "60", "osd", "new", str(osd))
         found._run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", str(osd))
         found._run("ceph-osd", "-i", "0")
         found.add_user("tests", found.access_key, found.secret_key)
@@ -129,7 +129,7 @@ class Ceph:
                 stdout=out,
                 stderr=err,
                 check=False,
-                timeout=60,
+                timeout=120,
                 start_new_session=True,
             )
         if done.returncode:

@@ -40,7 +40,7 @@ from lastgood.stack.secrets import SecretFile
 
 SUPERUSER = "postgres"
 _ATTEMPTS = 5
-_START_SECONDS = 60
+_START_SECONDS = 180
 _STOP_SECONDS = 60
 _LOG_LINES = 20
 

@@ -123,7 +123,8 @@ def project_key(place: Place) -> Iterator[str]:
 def reading(place: Place, key: str, workload: str, stage: str, checkpoint: str) -> Iterator[None]:
     """A reader's lease on a checkpoint, as a slow evaluation job would have, until the block
     ends."""
-    with httpx.Client(base_url=f"{place.url}/lastgood/v1/runner/", trust_env=False) as client:
+    url = f"{place.url}/lastgood/v1/runner/"
+    with httpx.Client(base_url=url, timeout=120, trust_env=False) as client:
         asked = {
             "workload": workload,
             "stage": stage,
