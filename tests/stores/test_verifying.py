@@ -7,7 +7,6 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from lastgood.stores.hashing import (
     Proof,
     Verdict,
     VerifiedObject,
-    sha256_of,
     verify_as_completed,
     verify_objects,
 )
@@ -64,14 +62,6 @@ def rot(store: FileStore, key: str = KEY) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-def test_the_digest_of_a_stream() -> None:
-    data = os.urandom(hashing.BUFFER_BYTES * 2 + 17)
-    seen: list[int] = []
-    assert sha256_of(BytesIO(data), progress=seen.append) == sha256(data)
-    assert sum(seen) == len(data)
-    assert sha256_of(BytesIO()) == sha256(b"")
 
 
 def test_an_attested_digest_stands_for_the_bytes(store: FileStore) -> None:

@@ -37,7 +37,6 @@ _NEXT = {
     State.COMMITTED: set[State](),
     State.CLOSED: set[State](),
 }
-LIVE = (State.OPEN, State.SEALED, State.COMMITTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,20 +110,6 @@ def of_window(tx: Transaction, store: str, start: datetime, end: datetime) -> In
     return found[-1] if found else None
 
 
-def deleted_since(tx: Transaction, place: str, since: datetime) -> tuple[int, int]:
-    """(objects, bytes) of inventories that were deleted from a store at or after `since` (UTC)."""
-    row = tx.execute(
-        """
-        SELECT coalesce(sum((facts ->> 'objects')::bigint), 0)::bigint AS objects,
-               coalesce(sum((facts ->> 'bytes')::bigint), 0)::bigint AS bytes
-          FROM inventory_events WHERE place = %s AND kind = 'deleted' AND recorded_at >= %s
-        """,
-        (place, since),
-    ).fetchone()
-    assert row is not None
-    return row["objects"], row["bytes"]
-
-
 @dataclass(frozen=True, slots=True)
 class AccountingNumber:
     """What an operator says that a backend accounts: of everything (`total`) or of one cause.

@@ -55,14 +55,6 @@ class MarkCandidate(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What is a candidate in one mark and not in another, by checkpoint id."""
-
-    entered: tuple[int, ...]
-    left: tuple[int, ...]
-
-
 _COLUMNS = """mark_id, project, kind, at, policy, policy_version, policy_digest, code_version,
     time_zone_version, digest, counts, recorded_at"""
 
@@ -221,15 +213,6 @@ def recorded(tx: Transaction, mark: NewMark) -> Mark:
     return Mark(**row)
 
 
-def of_project(tx: Transaction, project: str, *, limit: int = 100) -> list[Mark]:
-    """The newest marks of a project, whatever their kind."""
-    rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM marks WHERE project = %s ORDER BY mark_id DESC LIMIT %s",
-        (project, limit),
-    )
-    return [Mark(**row) for row in rows]
-
-
 def candidates(tx: Transaction, project: str, mark_id: int) -> list[MarkCandidate]:
     """The candidates of a mark, by stage and the oldest checkpoint first."""
     rows = tx.execute(
@@ -254,25 +237,3 @@ def candidate(tx: Transaction, project: str, mark_id: int, copy_id: int) -> Mark
         (project, mark_id, copy_id),
     ).fetchone()
     return MarkCandidate(**row) if row else None
-
-
-def difference(tx: Transaction, project: str, mark_id: int, other: int) -> Difference:
-    """What entered and what left the candidates from `other` to `mark_id`."""
-    row = tx.execute(
-        """
-        WITH ours AS (
-          SELECT DISTINCT checkpoint_id FROM mark_candidates WHERE project = %(project)s
-             AND mark_id = %(mark_id)s
-        ), theirs AS (
-          SELECT DISTINCT checkpoint_id FROM mark_candidates WHERE project = %(project)s
-             AND mark_id = %(other)s
-        )
-        SELECT ARRAY(SELECT checkpoint_id FROM ours EXCEPT SELECT checkpoint_id FROM theirs
-                     ORDER BY 1) AS entered,
-               ARRAY(SELECT checkpoint_id FROM theirs EXCEPT SELECT checkpoint_id FROM ours
-                     ORDER BY 1) AS "left"
-        """,
-        {"project": project, "mark_id": mark_id, "other": other},
-    ).fetchone()
-    assert row is not None
-    return Difference(tuple(row["entered"]), tuple(row["left"]))

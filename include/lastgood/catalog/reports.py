@@ -121,18 +121,6 @@ def summaries(
     return [ReportSummary(**row) for row in rows]
 
 
-def newest(tx: Transaction, project: str, store: str, *, limit: int = 1) -> Sequence[Report]:
-    """The newest reports of a project in a store, the newest first."""
-    rows = tx.execute(
-        """
-        SELECT report_id, project, store, passed, document, recorded_at FROM reports
-         WHERE project = %s AND store = %s ORDER BY recorded_at DESC, report_id DESC LIMIT %s
-        """,
-        (project, store, limit),
-    )
-    return [Report(**row) for row in rows]
-
-
 def listed_at(
     tx: Transaction, project: str, stores: Sequence[str]
 ) -> Mapping[str, datetime | None]:

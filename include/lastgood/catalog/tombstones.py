@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
-from lastgood import errors
 from lastgood.catalog import certificates, history
 from lastgood.catalog.db import Transaction
 from lastgood.rules.certificates import identity
@@ -207,25 +206,6 @@ def of_attempt(tx: Transaction, project: str, attempt_id: UUID) -> Tombstone | N
         _SELECT + " WHERE t.project = %s AND t.attempt_id = %s", (project, attempt_id)
     ).fetchone()
     return Tombstone(**row) if row else None
-
-
-def get(tx: Transaction, project: str, tombstone_id: UUID) -> Tombstone:
-    """Raises NotFound if the project has no such tombstone."""
-    row = tx.execute(
-        _SELECT + " WHERE t.project = %s AND t.tombstone_id = %s", (project, tombstone_id)
-    ).fetchone()
-    if row is None:
-        raise errors.NotFound(what="tombstone", name=str(tombstone_id))
-    return Tombstone(**row)
-
-
-def of_project(tx: Transaction, project: str, *, limit: int = 1000) -> list[Tombstone]:
-    """The newest tombstones of a project."""
-    rows = tx.execute(
-        _SELECT + " WHERE t.project = %s ORDER BY t.recorded_at DESC, t.number DESC LIMIT %s",
-        (project, limit),
-    )
-    return [Tombstone(**row) for row in rows]
 
 
 def of_stage(tx: Transaction, project: str, stage_id: int) -> list[Tombstone]:

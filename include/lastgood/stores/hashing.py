@@ -67,11 +67,6 @@ class VerifiedObject:
         return self.verdict is Verdict.OK
 
 
-def sha256_of(stream: BinaryIO, *, progress: Progress | None = None) -> str:
-    """The SHA-256 of what is left of a stream, in hexadecimal."""
-    return _hash(stream, memoryview(bytearray(BUFFER_BYTES)), progress)[0]
-
-
 def verify_objects(
     store: Store,
     expected: Sequence[ExpectedObject],

@@ -83,13 +83,6 @@ def failures(drill: Drill) -> list[str]:
     ]
 
 
-def raise_if_failed(drill: Drill) -> None:
-    """Raise DrillFailed for a drill that did not pass."""
-    if not drill.passed:
-        told = "; ".join(failures(drill)) or "it showed nothing"
-        raise DrillFailed(drill=str(drill.drill_id), project=drill.project, failed=told)
-
-
 def _sample_size(stages: int, within: timedelta) -> int:
     return math.ceil(stages * min(1.0, EVERY / within))
 

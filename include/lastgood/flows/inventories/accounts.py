@@ -13,7 +13,6 @@ from lastgood.stores.base import Usage
 
 # What a backend keeps beside the objects and parts that it lists, and where it belongs.
 _CAUSE_LINES = {"store-records": Line.CONTROL, "unfinished-parts": Line.OPEN}
-LISTED_TWICE = "hard-links"
 IN_FLIGHT = "in-flight"
 _AUTHORITIES = ("operator", "rgw")  # in this order: each tells of bytes that no listing shows
 
