@@ -1,11 +1,11 @@
 """Prove that checkpoints can be restored, and write a receipt for each proof.
 
-Runs when a checkpoint is committed, when an operator asks for a validation, when a project comes to
-stand above soft in a store and collection may wait for a receipt, and every half hour for receipts
-that grow too old. Every byte is read again, every tensor is loaded in an isolated process, and what
-the policy wants restored takes one training step by its contract: on this machine, or in a
-pod where the contract says so and the Kubernetes provider is installed. It deletes nothing. A
-checkpoint that fails is never offered for a restore again.
+Runs when a checkpoint is committed, when an operator asks for a validation or a report misses an
+object of a copy, when a project comes to stand above soft in a store and collection may wait for a
+receipt, and every half hour for receipts that grow too old. Every byte is read again, every tensor
+is loaded in an isolated process, and what the policy wants restored takes one training step by its
+contract: on this machine, or in a pod where the contract says so and the Kubernetes provider is
+installed. It deletes nothing. A checkpoint that fails is never offered for a restore again.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from lastgood.catalog import blocks, checkpoints, generations, holds, receipts, 
 from lastgood.catalog.copies import Copy
 from lastgood.flows import quarantine
 from lastgood.flows.jobs import read
+from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.validation import checksum, validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Store, StoreError
@@ -291,6 +292,32 @@ def test_what_was_committed_or_grows_old_is_due(world: World) -> None:
     assert validate.due(world.catalog, PROJECT) == [second.copy_id]
     world.advance(timedelta(days=20))
     assert set(validate.due(world.catalog, PROJECT)) == {first.copy_id, second.copy_id}
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"short")])
+def test_what_an_inventory_does_not_show_whole_is_validated_at_once_and_counts_no_more(
+    world: World, tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    kept, lost = (world.commit(number, receipt=None) for number in (1, 2))
+    assert [run(world, copy)["verdict"] for copy in (kept, lost)] == ["pass", "pass"]
+    damage(tmp_path / "store" / layout.object_key(lost.prefix, "model.bin"))
+    assert validate.due(world.catalog, PROJECT) == []
+
+    def reconciled() -> int:
+        end = world.now()
+        window = (end - timedelta(days=1), end)
+        folder = tmp_path / "reports"
+        reconcile.run(
+            world.catalog, world.stores, PROJECT, window=window, report_dir=folder, actor="dag:test"
+        )
+        wakes = "SELECT count(*) FROM lastgood.outbox WHERE kind = 'validation-requested'"
+        return int(world.row(wakes)[0])
+
+    assert (reconciled(), reconciled()) == (1, 1)  # asked for once
+    assert validate.due_levels(world.catalog, PROJECT) == {lost.copy_id: ["checksum"]}
+    told = run(world, lost)  # before that a mark counts it as proven
+    assert (told["verdict"], told["established"]) == ("fail", str(kept.checkpoint))
+    assert (reconciled(), validate.due(world.catalog, PROJECT)) == (1, [])  # known by now
 
 
 def test_an_unknown_level_is_refused(world: World) -> None:

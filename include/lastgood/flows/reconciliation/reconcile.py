@@ -2,6 +2,7 @@
 
 list every store whole      a listing that fails feeds nothing: no findings, no report
 carry the findings on       with what the backend accounts for, for admission
+let the damaged be validated
 check the totals
 write the report            to the catalog, then as files
 only then say what failed
@@ -35,7 +36,7 @@ from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.inventories.retention import drop_old
 from lastgood.flows.inventories.taking import Progress
 from lastgood.flows.policies import policy_of
-from lastgood.flows.reconciliation import bursts, report_numbers, store_keeping
+from lastgood.flows.reconciliation import bursts, damage, report_numbers, store_keeping
 from lastgood.flows.reconciliation.at_rest import AtRest, read_back
 from lastgood.flows.reconciliation.report import Facts, build, frames, passed, sightings
 from lastgood.flows.reconciliation.report_files import write_files
@@ -218,6 +219,7 @@ class _Reporting:
         if self.follows:
             with self.catalog.transaction() as tx:
                 carry_on(tx, self.project, taken, self.actor)
+            damage.ask_for_validation(self.catalog, self.project, taken, self.actor)
         cause = f"a listing of {taken.store}"
         pressure.observe(self.catalog, self.project, cause=cause, actor=self.actor)
         with self.catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
