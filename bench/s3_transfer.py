@@ -52,7 +52,7 @@ from lastgood.catalog.migrate import migrate
 from lastgood.catalog.tokens import create_project_key
 from lastgood.flows.settings.apply import apply
 from lastgood.runner import Workload, upload
-from lastgood.runner.upload import WORKERS
+from lastgood.runner.pace import FIRST
 from lastgood.stack.ceph import Ceph
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.ceph.attesting import AttestingServer
@@ -165,7 +165,7 @@ def until_sure(cost: Mapping[str, float], folder: Path) -> dict[str, float]:
         with file.open("rb") as stream:
             os.fsync(stream.fileno())
     synced = time.perf_counter()
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(FIRST) as pool:
         list(pool.map(_sha256, folder.iterdir()))
     return {
         "durable_seconds": cost["seconds"] + synced - began,

@@ -23,6 +23,7 @@ from lastgood.runner.arriving import BUFFER_BYTES, Arriving
 from lastgood.runner.carrying import Body
 from lastgood.runner.client import Client
 from lastgood.runner.http import Coordinator
+from lastgood.runner.pace import Pace
 from lastgood.runner.progress import Progress
 from lastgood.runner.receiving import Receiver
 from lastgood.runner.retry import Retry
@@ -87,14 +88,15 @@ def item_of(content: bytes, *, part_bytes: int | None = PART) -> ManifestObject:
     return ManifestObject("big", len(content), sha256, None, part_bytes, digests)
 
 
-def receive(store: Any, item: ManifestObject, folder: Path, workers: int = 4) -> Progress:
+def receive(store: Any, item: ManifestObject, folder: Path, workers: int | Pace = 4) -> Progress:
     nobody = httpx.MockTransport(lambda _: httpx.Response(500))
     client = Client(httpx.Client(transport=nobody), store)
     coordinator = Coordinator.at("http://127.0.0.1:1", "", retry=Retry(), client=client)
     lease = SimpleNamespace(how="presigned", checkpoint=SimpleNamespace(id="p/w/s/1.1"))
     reading: Any = SimpleNamespace(lease=lease, request_for=lambda path: (f"http://s3/{path}", {}))
     progress = Progress(item.size_bytes)
-    Receiver(coordinator, reading, folder, progress, workers, durable=False).receive([item])
+    pace = Pace.of(workers) if isinstance(workers, int) else workers
+    Receiver(coordinator, reading, folder, progress, pace, durable=False).receive([item])
     assert progress.done_bytes == item.size_bytes
     return progress
 
@@ -218,6 +220,24 @@ def test_a_store_that_answers_less_than_was_asked_for_is_asked_for_the_rest(
     receive(Store(CONTENT, most_bytes=30_000), item_of(CONTENT), tmp_path, workers)
 
     assert (tmp_path / "big").read_bytes() == CONTENT
+
+
+def test_a_store_that_asks_for_less_is_asked_by_half_as_many(tmp_path: Path) -> None:
+    class Busy(Store):
+        @contextmanager
+        def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Body]:
+            if not self.asked:
+                self.asked.append((0, 0))
+                yield _Body(503, b"<Error><Code>SlowDown</Code></Error>")
+            else:
+                with super().get(url, headers) as body:
+                    yield body
+
+    pace = Pace.of(4)
+    receive(Busy(CONTENT), item_of(CONTENT), tmp_path, pace)
+
+    assert (tmp_path / "big").read_bytes() == CONTENT
+    assert pace.workers == 2
 
 
 @pytest.mark.parametrize("most", [PART, None], ids=["in order", "by part"])

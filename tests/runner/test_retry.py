@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from lastgood.errors import NoRoom, StaleSequence, Unavailable
+from lastgood.runner.parallel import in_parallel
 from lastgood.runner.problems import Cancelled
 from lastgood.runner.retry import Retry, Transient
-from lastgood.runner.stopping import Stop, in_parallel
+from lastgood.runner.stopping import Stop
 from lastgood.runner.transport import raise_problem, retry_after
 
 QUICK = Retry(timedelta(seconds=5), timedelta(milliseconds=1), timedelta(milliseconds=4))

@@ -15,14 +15,17 @@ from typing import Any
 import httpx
 import pytest
 
-from lastgood.runner import FileChanged, Retry
+from lastgood.errors import InvalidInput
+from lastgood.runner import FileChanged
 from lastgood.runner.carrying import Chunks
 from lastgood.runner.client import Client
 from lastgood.runner.files import measured
 from lastgood.runner.http import Coordinator
 from lastgood.runner.outgoing import SEND_BUFFER_BYTES
+from lastgood.runner.pace import Pace
 from lastgood.runner.parts import HeldPart
 from lastgood.runner.progress import Progress
+from lastgood.runner.retry import Retry, Transient
 from lastgood.runner.sending import FileSender
 from lastgood.runner.ticket import ObjectRecord, Slot
 
@@ -42,7 +45,7 @@ class Parts:
 
     def send(self, slot: Slot, number: int, chunks: Chunks, sha256: str | None = None) -> str:
         if self.meet is not None:
-            self.meet.wait(timeout=20)
+            self.meet.wait(timeout=60)
         digest = hashlib.sha256()
         content = b""
         for chunk in chunks:
@@ -59,7 +62,7 @@ def send(
     parts: Any,
     *,
     part_bytes: int = PART,
-    workers: int = 4,
+    workers: int | Pace = 4,
     held: Sequence[tuple[str, int, HeldPart]] = (),
 ) -> list[ObjectRecord]:
     client = Client.of(httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(500))))
@@ -74,8 +77,9 @@ def send(
     )
     before = {(path, number): part for path, number, part in held}
     progress = Progress(sum(sizes.values()))
-    sender = FileSender(coordinator, ticket, parts, before, progress)
-    records = sender.send(files, dict.fromkeys(sizes), workers)
+    pace = Pace.of(workers) if isinstance(workers, int) else workers
+    sender = FileSender(coordinator, ticket, parts, before, progress, pace)
+    records = sender.send(files, dict.fromkeys(sizes))
     assert progress.done_bytes == progress.total_bytes
     return records
 
@@ -122,6 +126,24 @@ def test_parts_that_are_held_are_not_sent_again(tmp_path: Path, contents: dict[s
     assert ("big", 2) not in parts.stored
     assert ("big", 3) in parts.stored
     assert records[0].sha256 == hashlib.sha256(contents["big"]).hexdigest()
+
+
+def test_a_store_that_asks_for_less_is_sent_half_as_much_at_a_time(
+    tmp_path: Path, contents: dict[str, bytes]
+) -> None:
+    refusals = [Transient(InvalidInput(where="s3", reason="slow down"), asks_for_less=True)]
+
+    class Busy(Parts):
+        def send(self, slot: Slot, number: int, chunks: Chunks, sha256: str | None = None) -> str:
+            if refusals:
+                raise refusals.pop()
+            return super().send(slot, number, chunks, sha256)
+
+    parts, pace = Busy(), Pace.of(4)
+    send(tmp_path, parts, workers=pace)
+
+    assert len(parts.stored) == 15
+    assert pace.workers == 2
 
 
 def test_a_file_that_changes_while_its_parts_are_sent_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from lastgood.runner import RemoteProblem, Workload
 from lastgood.runner.carrying import get_bytes
 from lastgood.runner.client import Client, new_client
 from lastgood.runner.http import API, Coordinator
-from lastgood.runner.retry import Retry
+from lastgood.runner.retry import Retry, Transient
 
 
 def coordinator(url: str, client: Client | None = None) -> Coordinator:
@@ -50,6 +50,30 @@ def test_urls_of_the_coordinator_are_below_where_it_answers(url: str, base: str)
     assert coordinator(url).absolute("https://s3.example/k?x=/lastgood/") == (
         "https://s3.example/k?x=/lastgood/"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "asks_for_less"),
+    [
+        (503, "SlowDown", True),
+        (503, "ServiceUnavailable", True),
+        (429, "TooManyRequests", True),
+        (400, "SlowDown", True),
+        (500, "InternalError", False),
+        (400, "RequestTimeout", False),
+    ],
+)
+def test_an_answer_that_may_pass_tells_whether_less_is_asked_for(
+    status: int, code: str, asks_for_less: bool
+) -> None:
+    client = answering(status, f"<Error><Code>{code}</Code></Error>", "application/xml")
+
+    with (
+        pytest.raises(Transient) as failure,
+        get_bytes(client.objects, "https://s3.example/key", {}),
+    ):
+        pass
+    assert failure.value.asks_for_less is asks_for_less
 
 
 @pytest.mark.parametrize(("status", "text"), [(200, "<html>Sign in</html>"), (302, "moved")])

@@ -87,7 +87,7 @@ class Arriving:
 
     def end(self, span: Span) -> bool:
         """Nothing more of the span will come. Whether it is decided what the object is."""
-        return self._proof.end(span) or self._excess_bytes > 0
+        return self._proof.end(span)
 
     def is_right(self) -> bool:
         """Whether this is the object that the manifest names. For when that is decided."""

@@ -17,6 +17,7 @@ from lastgood.rules.manifest import Manifest, ManifestObject
 from lastgood.runner.checkpoint import Checkpoint
 from lastgood.runner.durable import sync_folder
 from lastgood.runner.http import Coordinator
+from lastgood.runner.pace import Pace
 from lastgood.runner.problems import DestinationTaken
 from lastgood.runner.progress import Progress, Report
 from lastgood.runner.reading import Reading, reading
@@ -41,7 +42,7 @@ def download(
     dest: Path,
     *,
     reader: str,
-    workers: int,
+    pace: Pace,
     progress: Report | None,
     durable: bool,
 ) -> Downloaded:
@@ -53,9 +54,7 @@ def download(
     check_free(dest)
     asking = coordinator.until(Stop())
     with reading(asking, workload, stage, which, reader) as source:
-        return receive_all(
-            asking, source, dest, workers=workers, progress=progress, durable=durable
-        )
+        return receive_all(asking, source, dest, pace=pace, progress=progress, durable=durable)
 
 
 def receive_all(
@@ -63,7 +62,7 @@ def receive_all(
     source: Reading,
     dest: Path,
     *,
-    workers: int,
+    pace: Pace,
     progress: Report | None,
     durable: bool = True,
 ) -> Downloaded:
@@ -71,7 +70,7 @@ def receive_all(
     lease = source.lease
     with _staging(dest, lease.checkpoint) as staging:
         total = Progress(lease.manifest.size_bytes, progress)
-        receiver = Receiver(asking, source, staging, total, workers, durable=durable)
+        receiver = Receiver(asking, source, staging, total, pace, durable=durable)
         receiver.receive(sorted(lease.manifest.objects, key=lambda item: -item.size_bytes))
         _publish(staging, dest, lease.manifest.objects, durable=durable)
     return Downloaded(lease.checkpoint, lease.manifest, dest)

@@ -20,11 +20,11 @@ from lastgood.errors import InvalidInput, LastgoodError
 from lastgood.runner.client import new_client
 from lastgood.runner.download import Downloaded, check_free, receive_all
 from lastgood.runner.http import Coordinator
+from lastgood.runner.pace import Pace
 from lastgood.runner.problems import CorruptObject
 from lastgood.runner.reading import Lease, Reading
 from lastgood.runner.retry import Retry
 from lastgood.runner.stopping import Stop
-from lastgood.runner.upload import WORKERS
 
 URL, LEASE, TOKEN = "LASTGOOD_URL", "LASTGOOD_LEASE", "LASTGOOD_READER_TOKEN"
 CORRUPT, MAY_PASS = 65, 75  # sysexits' EX_DATAERR and EX_TEMPFAIL
@@ -63,7 +63,7 @@ def fetch(
     with new_client() as client:
         coordinator = Coordinator.at(url, token, retry=retry or Retry(), client=client)
         asking = coordinator.until(Stop())
-        return receive_all(asking, LentReading(asking, lease), dest, workers=WORKERS, progress=None)
+        return receive_all(asking, LentReading(asking, lease), dest, pace=Pace(), progress=None)
 
 
 def main(arguments: list[str], environment: Mapping[str, str]) -> int:

@@ -22,13 +22,14 @@ from lastgood.runner.download import Downloaded, download
 from lastgood.runner.files import Source, SourceFile, measured, sizes_of
 from lastgood.runner.http import Coordinator
 from lastgood.runner.lease import WriterLease
+from lastgood.runner.pace import Pace
 from lastgood.runner.problems import Cancelled
 from lastgood.runner.progress import Progress, Report
 from lastgood.runner.saving import SaveHandle
 from lastgood.runner.snapshot import Snapshot, snapshot_of
 from lastgood.runner.stopping import Stop
 from lastgood.runner.ticket import ObjectRecord, Ticket
-from lastgood.runner.upload import WORKERS, upload_files
+from lastgood.runner.upload import upload_files
 
 log = logging.getLogger("lastgood.runner")
 _UNKNOWN_SHA256 = "0" * 64
@@ -70,21 +71,23 @@ class Generation:
         step: int,
         ranks: Mapping[str, int] | None = None,
         progress: Report | None = None,
-        workers: int = WORKERS,
+        workers: int | None = None,
         **facts: Unpack[Facts],
     ) -> Checkpoint:
         """Save files as one checkpoint; when this returns it is committed and verified.
 
         `source`: a folder (everything below it), or a mapping from object path to file. `ranks`:
         the rank that owns an object, by its path. `progress(bytes_done, bytes_total)` is called
-        from the threads that send. After a failure that passed, the same files and step again go
+        from the threads that send. `workers` connections are used; if it is not said, as many as
+        pay. After a failure that passed, the same files and step again go
         on where the upload ended.
 
         Raises FencedGeneration, FileChanged, UnusableFiles, NoRoom, IntegrityFailure, Unreachable,
         …
         """
         self._settle(wait=True)
-        handle, work = self._plan(measured(source), step, ranks or {}, progress, workers, facts)
+        pace = Pace.of(workers)
+        handle, work = self._plan(measured(source), step, ranks or {}, progress, pace, facts)
         handle.run(work)
         return handle.result()
 
@@ -97,7 +100,7 @@ class Generation:
         busy: Literal["wait", "skip"] = "wait",
         ranks: Mapping[str, int] | None = None,
         progress: Report | None = None,
-        workers: int = WORKERS,
+        workers: int | None = None,
         **facts: Unpack[Facts],
     ) -> SaveHandle | None:
         """`save` while training goes on. Returns once the files are held as `snapshot` says.
@@ -112,9 +115,10 @@ class Generation:
         """
         if not self._settle(wait=busy == "wait"):
             return None
+        pace = Pace.of(workers)
         with ExitStack() as snapshot_held:
             files = snapshot_held.enter_context(snapshot_of(measured(source), snapshot))
-            handle, work = self._plan(files, step, ranks or {}, progress, workers, facts)
+            handle, work = self._plan(files, step, ranks or {}, progress, pace, facts)
             until_saved = snapshot_held.pop_all()
 
         def save() -> Checkpoint:
@@ -149,7 +153,7 @@ class Generation:
         self,
         dest: str | Path,
         *,
-        workers: int = WORKERS,
+        workers: int | None = None,
         progress: Report | None = None,
         durable: bool = True,
     ) -> Downloaded:
@@ -166,7 +170,7 @@ class Generation:
             self.resume.position,
             Path(dest),
             reader=self._reader,
-            workers=workers,
+            pace=Pace.of(workers),
             progress=progress,
             durable=durable,
         )
@@ -215,7 +219,7 @@ class Generation:
         step: int,
         ranks: Mapping[str, int],
         report: Report | None,
-        workers: int,
+        pace: Pace,
         facts: Facts,
     ) -> tuple[SaveHandle, Callable[[], Checkpoint]]:
         request = Request(step, kind_of(facts), sizes_of(files))
@@ -236,7 +240,7 @@ class Generation:
             handle.phase = "upload"
             sender = self._coordinator.bearing(ticket.fencing_token).until(stop)
             records = upload_files(
-                sender, ticket, files, owners, progress, resume=resume, workers=workers
+                sender, ticket, files, owners, progress, resume=resume, pace=pace
             )
             handle.phase = "commit"
             return self._commit(ticket, records, facts, stop)

@@ -12,12 +12,13 @@ from lastgood.runner.direct import direct_folder
 from lastgood.runner.durable import make_folders
 from lastgood.runner.files import SourceFile, Version, new_buffer
 from lastgood.runner.http import Coordinator
+from lastgood.runner.pace import Pace
+from lastgood.runner.parallel import in_parallel
 from lastgood.runner.problems import CorruptObject, RemoteProblem
 from lastgood.runner.progress import Progress
 from lastgood.runner.reading import Reading
 from lastgood.runner.retry import Transient
 from lastgood.runner.spans import Span, goes_by_part, most_bytes
-from lastgood.runner.stopping import in_parallel
 from lastgood.runner.transport import url_has_ended
 
 _PARTIAL = 206
@@ -25,7 +26,7 @@ _BEYOND_THE_END = 416
 
 
 class Receiver:
-    """Receives objects of one checkpoint into a folder, on up to `workers` threads."""
+    """Receives objects of one checkpoint into a folder, on as many threads as `pace` says."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class Receiver:
         reading: Reading,
         folder: Path,
         progress: Progress,
-        workers: int,
+        pace: Pace,
         *,
         durable: bool,
     ) -> None:
@@ -42,7 +43,7 @@ class Receiver:
         self._reading = reading
         self._folder = folder
         self._progress = progress
-        self._workers = workers
+        self._pace = pace
         self._durable = durable
 
     def receive(self, objects: Sequence[ManifestObject]) -> None:
@@ -52,13 +53,13 @@ class Receiver:
         begun = in_parallel(
             lambda item: self._begin(item, total_bytes),
             objects,
-            workers=self._workers,
+            workers=self._pace,
             stop=self._stop,
         )
         missing = [(arriving, span) for arriving in begun for span in arriving.missing]
         try:
             in_parallel(
-                lambda one: self._receive(*one), missing, workers=self._workers, stop=self._stop
+                lambda one: self._receive(*one), missing, workers=self._pace, stop=self._stop
             )
         finally:
             for arriving in begun:
@@ -69,8 +70,9 @@ class Receiver:
         make_folders(self._folder, target.parent)
         most: int | None = max(1, item.size_bytes)
         if self._reading.lease.how != "direct":
-            by_part = goes_by_part(item, total_bytes, self._workers)
-            most = None if by_part else most_bytes(item.size_bytes, total_bytes, self._workers)
+            workers = self._pace.workers
+            by_part = goes_by_part(item, total_bytes, workers)
+            most = None if by_part else most_bytes(item.size_bytes, total_bytes, workers)
         arriving = Arriving(target, item, most, self._progress, durable=self._durable)
         if arriving.missing:
             arriving.close()  # there may be more objects than descriptors
@@ -131,6 +133,10 @@ class Receiver:
         try:
             with get_bytes(self._coordinator.client.objects, url, headers) as body:
                 self._take_from(body, arriving, span, take)
+        except Transient as failure:
+            if failure.asks_for_less:
+                self._pace.slow_down()
+            raise
         except RemoteProblem as refused:
             if refused.facts["http_status"] == _BEYOND_THE_END:
                 return
@@ -142,7 +148,7 @@ class Receiver:
     def _take_from(self, body: Body, arriving: Arriving, span: Span, take: Take) -> None:
         is_whole_object = body.status != _PARTIAL  # though a range was asked for
         before_bytes = span.at if is_whole_object else 0
-        for chunk in body.chunks(new_buffer(BUFFER_BYTES)):
+        for chunk in self._pace.carried(body.chunks(new_buffer(BUFFER_BYTES))):
             self._stop.check()
             wanted = chunk[before_bytes:]
             before_bytes = max(0, before_bytes - len(chunk))

@@ -19,12 +19,20 @@ Result = TypeVar("Result")
 
 
 class Transient(Exception):
-    """A failure that may pass. `error` is what the caller gets if it does not."""
+    """A failure that may pass. `error` is what the caller gets if it does not; `asks_for_less`: too
+    many requests are its cause."""
 
-    def __init__(self, error: LastgoodError, retry_after: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        error: LastgoodError,
+        retry_after: timedelta | None = None,
+        *,
+        asks_for_less: bool = False,
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.retry_after = retry_after
+        self.asks_for_less = asks_for_less
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from lastgood.runner.files import SourceFile
 from lastgood.runner.http import Coordinator
 from lastgood.runner.outgoing import Outgoing, PartReader
+from lastgood.runner.pace import Pace
+from lastgood.runner.parallel import in_parallel
 from lastgood.runner.parts import HeldPart, PartSender, held_parts
 from lastgood.runner.problems import CorruptObject
 from lastgood.runner.progress import Progress
 from lastgood.runner.retry import Transient
 from lastgood.runner.spans import is_large
-from lastgood.runner.stopping import in_parallel
 from lastgood.runner.ticket import ObjectRecord, Ticket
 
 
@@ -28,27 +29,29 @@ class FileSender:
         parts: PartSender,
         held: Mapping[tuple[str, int], HeldPart],
         progress: Progress,
+        pace: Pace,
     ) -> None:
         self._coordinator = coordinator
         self._ticket = ticket
         self._parts = parts
         self._held = held
         self._progress = progress
+        self._pace = pace
 
     def send(
-        self, files: Sequence[SourceFile], ranks: Mapping[str, int | None], workers: int
+        self, files: Sequence[SourceFile], ranks: Mapping[str, int | None]
     ) -> list[ObjectRecord]:
-        """Send all parts that are not held already, on up to `workers` threads; the objects as the
-        manifest will name them, in the order of the files."""
+        """Send all parts that are not held already, on as many threads as the pace says; the
+        objects as the manifest will name them, in the order of the files."""
         stop = self._coordinator.stop
         total_bytes = sum(file.size_bytes for file in files)
         outgoing = []
         for file in files:
             slot = self._ticket.slots[file.path]
-            shared = slot.parts > 1 and is_large(file.size_bytes, total_bytes, workers)
+            shared = slot.parts > 1 and is_large(file.size_bytes, total_bytes, self._pace.workers)
             outgoing.append(Outgoing(file, slot, ranks[file.path], stop, shared=shared))
         try:
-            in_parallel(self._take_turn, _turns(outgoing), workers=workers, stop=stop)
+            in_parallel(self._take_turn, _turns(outgoing), workers=self._pace, stop=stop)
         finally:
             for one in outgoing:
                 one.close()
@@ -74,8 +77,11 @@ class FileSender:
                     sha256, chunks = part.known_sha256(), part.again()
                 else:
                     sha256, chunks = None, part.chunks()
-                received = self._parts.send(part.slot, part.number, chunks, sha256)
-            except Transient:
+                carried = self._pace.carried(chunks)
+                received = self._parts.send(part.slot, part.number, carried, sha256)
+            except Transient as failure:
+                if failure.asks_for_less:
+                    self._pace.slow_down()
                 if part.is_read and self._arrived_unanswered(part):
                     return
                 part.is_read = False  # what was refused may have been read while it changed

@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from lastgood.runner.files import SNAPSHOT_FOLDERS, SourceFile, Version, new_buffer
-from lastgood.runner.stopping import Stop, in_parallel
+from lastgood.runner.parallel import in_parallel
+from lastgood.runner.stopping import Stop
 
 Snapshot = Literal["link", "copy", "none"]
 _OWNER = "owner.lock"  # locked while the process that made the folder uses it
 _FICLONE = 0x40049409  # ioctl(2): share the blocks of another file
-WORKERS = 4
+_THREADS = 4
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def snapshot_of(files: Sequence[SourceFile], how: Snapshot) -> Iterator[list[Sou
         held = in_parallel(
             lambda item: _hold(item[1], places[item[1].file.parent] / str(item[0]), how),
             enumerate(files),
-            workers=WORKERS,
+            workers=_THREADS,
             stop=Stop(),
         )
         yield held

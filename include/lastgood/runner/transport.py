@@ -25,7 +25,9 @@ TIMEOUT = httpx.Timeout(
 MAY_PASS = frozenset({408, 429})  # the only refusals that ask to be tried again
 NO_ROOM = 507  # a decision, not a failure: the next sweep is further away than any patience
 # What S3 says with a 400, though it is about the connection and not about the request.
-_PASSING_CODES = frozenset({"RequestTimeout", "IncompleteBody", "SlowDown"})
+_SLOW_DOWN = "SlowDown"
+_PASSING_CODES = frozenset({"RequestTimeout", "IncompleteBody", _SLOW_DOWN})
+_ASKS_FOR_LESS = frozenset({429, 503})  # too many requests, or more than it can bear
 # What S3 says of a URL that has ended, beside 403: the credentials that signed it have.
 _ENDED_CODES = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 _STORE_REFUSES = 403
@@ -65,9 +67,11 @@ def raise_problem(response: httpx.Response) -> None:
         return
     error = _error_of(response)
     status = response.status_code
+    code = error.facts.get("problem")
     passes = status in MAY_PASS or (status >= 500 and status != NO_ROOM)
-    if passes or error.facts.get("problem") in _PASSING_CODES:
-        raise Transient(error, retry_after(response))
+    if passes or code in _PASSING_CODES:
+        asks_for_less = status in _ASKS_FOR_LESS or code == _SLOW_DOWN
+        raise Transient(error, retry_after(response), asks_for_less=asks_for_less)
     raise error
 
 

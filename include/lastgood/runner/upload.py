@@ -11,6 +11,8 @@ from lastgood.runner.direct import write_direct
 from lastgood.runner.files import Source, SourceFile, measured
 from lastgood.runner.heartbeat import Heartbeat
 from lastgood.runner.http import Coordinator
+from lastgood.runner.pace import Pace
+from lastgood.runner.parallel import in_parallel
 from lastgood.runner.parts import (
     EndpointSender,
     PartSender,
@@ -22,10 +24,7 @@ from lastgood.runner.problems import FileChanged, UnusableFiles
 from lastgood.runner.progress import Progress, Report
 from lastgood.runner.retry import Retry
 from lastgood.runner.sending import FileSender
-from lastgood.runner.stopping import in_parallel
 from lastgood.runner.ticket import ObjectRecord, Ticket
-
-WORKERS = 4
 
 
 def upload(
@@ -34,7 +33,7 @@ def upload(
     *,
     rank: int | None = None,
     resume: bool = False,
-    workers: int = WORKERS,
+    workers: int | None = None,
     progress: Report | None = None,
     retry: Retry | None = None,
 ) -> list[ObjectRecord]:
@@ -43,6 +42,7 @@ def upload(
     `files` is a folder, or a mapping from object path to file; the paths are among the ticket's.
     With `resume` the coordinator is asked which parts it holds, and those whose digest agrees are
     not sent again. `progress(bytes_done, bytes_total)` is called from the threads that send.
+    `workers` connections are used; if it is not said, as many as pay.
 
     Raises FileChanged, UnusableFiles, FencedGeneration (a newer writer took over), AttemptState,
     Unreachable and what else the coordinator refuses.
@@ -55,7 +55,7 @@ def upload(
         )
         ranks = dict.fromkeys((file.path for file in found), rank)
         return upload_files(
-            coordinator, ticket, found, ranks, total, resume=resume, workers=workers
+            coordinator, ticket, found, ranks, total, resume=resume, pace=Pace.of(workers)
         )
 
 
@@ -67,7 +67,7 @@ def upload_files(
     progress: Progress,
     *,
     resume: bool,
-    workers: int,
+    pace: Pace,
 ) -> list[ObjectRecord]:
     """`upload` of files that are measured already; `ranks` by object path."""
     stop = coordinator.stop
@@ -77,14 +77,12 @@ def upload_files(
             return in_parallel(
                 lambda file: write_direct(ticket, file, ranks[file.path], progress, stop),
                 files,
-                workers=workers,
+                workers=pace,
                 stop=stop,
             )
         held = held_parts(coordinator, ticket.attempt) if resume else {}
-        sender = FileSender(
-            coordinator, ticket, _part_sender(coordinator, ticket, files), held, progress
-        )
-        return sender.send(files, ranks, workers)
+        parts = _part_sender(coordinator, ticket, files)
+        return FileSender(coordinator, ticket, parts, held, progress, pace).send(files, ranks)
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from lastgood.runner.client import new_client
 from lastgood.runner.download import Downloaded, download
 from lastgood.runner.generation import Generation, Grant
 from lastgood.runner.http import Coordinator
+from lastgood.runner.pace import Pace
 from lastgood.runner.problems import StageBusy
 from lastgood.runner.progress import Report
 from lastgood.runner.retry import Retry
-from lastgood.runner.upload import WORKERS
 
 Kind = Literal["checkpointed", "restartable", "ephemeral"]
 _LOOK_AGAIN = timedelta(seconds=1)
@@ -126,7 +126,7 @@ class Workload:
         which: str,
         dest: str | Path,
         *,
-        workers: int = WORKERS,
+        workers: int | None = None,
         progress: Report | None = None,
         durable: bool = True,
     ) -> Downloaded:
@@ -135,8 +135,9 @@ class Workload:
 
         `which`: "latest", or workload/stage/generation.sequence. The checkpoint cannot be collected
         meanwhile. An interrupted download of the same checkpoint to the same place goes on.
-        `durable`: it is on the disk when this returns, and would outlive a power cut; without, the
-        file system writes it when it likes.
+        `workers`: connections; if it is not said, as many as pay. `durable`: it is on the disk when
+        this returns, and would outlive a power cut; without, the file system writes it when it
+        likes.
 
         Raises DestinationTaken, NotFound, RestoreBlocked, CopyGone, CorruptObject, Unreachable.
         """
@@ -147,7 +148,7 @@ class Workload:
             which,
             Path(dest),
             reader=self.holder,
-            workers=workers,
+            pace=Pace.of(workers),
             progress=progress,
             durable=durable,
         )
