@@ -21,6 +21,7 @@ from tests.reconcile.test_reconcile import END, WINDOW
 
 MIB = 1 << 20
 NAMES = ["per%20cent", "a+b", "with space", "new\nline", "caf\u00e9", "cafe\u0301"]
+LINK = len("/somewhere/else")
 ORPHANS = 12_345
 SNAPSHOTS = 777
 
@@ -57,6 +58,8 @@ def test_the_report_names_each_known_cause_in_bytes_and_closes(
     prepared.store.write_part(stray, upload, 1, 70, [b"p" * 70])
     (prepared.root / ".uploads/stray.part").write_bytes(b"o" * 900)
     (prepared.root / os.fsdecode(b"no-\xff-text")).write_bytes(b"n" * 50)
+    (prepared.root / "to-elsewhere").symlink_to("/somewhere/else")
+    os.link(prepared.root / "to-elsewhere", prepared.root / "to-it-too", follow_symlinks=False)
     held = (prepared.root / "deleted").open("wb")
     held.write(b"d" * 3 * MIB)
     held.flush()
@@ -72,12 +75,13 @@ def test_the_report_names_each_known_cause_in_bytes_and_closes(
     assert causes["missing"] == (3_000, 1)
     assert causes["size-differs"] == (5_000, 1)
     assert causes["untracked"] == (len(NAMES) * 100 + 10 + 600, len(NAMES) + 2)
-    assert causes["hard-links"] == (-10, 1)
+    assert causes["hard-links"] == (-10 - LINK, 2)
     assert causes["sparse-files"] == (-8 * MIB, 1)
+    assert causes["symbolic-links"] == (-LINK, 2)
     assert causes["block-rounding"][0] > 0
     assert causes["pending-parts"] == (70, 1)
     assert causes["unknown-upload"] == (70, 1)
-    assert causes["foreign"] == (50, 1)
+    assert causes["foreign"] == (50 + 2 * LINK, 3)
     assert causes["deleted-but-open"][0] >= 3 * MIB
     assert causes["snapshots"][0] == SNAPSHOTS
     assert causes["accounting-gap"] == (ORPHANS + 900, 0)
@@ -87,7 +91,7 @@ def test_the_report_names_each_known_cause_in_bytes_and_closes(
     assert own["closes"]
     assert whole["how"] == "operator"
     assert whole["lines"]["unexplained"] == (
-        1_100 + len(NAMES) * 100 + 10 + 600 + 70 + 50 + ORPHANS + 900
+        1_100 + len(NAMES) * 100 + 10 + 600 + 70 + 50 + 2 * LINK + ORPHANS + 900
     )
     assert own["lines"]["unexplained"] == 1_100 + len(NAMES) * 100 + 10 + 70
     assert whole["lines"]["committed"] - own["lines"]["committed"] == other.stored_bytes

@@ -48,6 +48,7 @@ _CAUSES = {
     "pending-parts": "parts of uploads that nobody completed",
     "hard-links": "further names of one file: on disk once",
     "sparse-files": "holes: no blocks on disk below them",
+    "symbolic-links": "what they hold lies beside their name: no block on disk",
     "block-rounding": "the last block of a file is not full",
     "deleted-but-open": "a process still has the file open",
     "snapshots": "the file system keeps them",

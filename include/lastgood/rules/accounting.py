@@ -16,7 +16,7 @@ from enum import StrEnum
 
 REPLICATION = "replication-factor"
 DELAY = "accounting-delay"
-ALLOCATION_CAUSES = ("hard-links", "sparse-files", "block-rounding")
+ALLOCATION_CAUSES = ("hard-links", "sparse-files", "symbolic-links", "block-rounding")
 
 
 class Covers(StrEnum):

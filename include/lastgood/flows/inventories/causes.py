@@ -17,7 +17,7 @@ MARKERS = "delete-markers"
 PENDING = "pending-parts"
 DELETED_OPEN = "deleted-but-open"
 SNAPSHOTS = "snapshots"
-_HARD_LINKS, _SPARSE, _ROUNDING = ALLOCATION_CAUSES
+_HARD_LINKS, _SPARSE, _SYMLINKS, _ROUNDING = ALLOCATION_CAUSES
 ALWAYS = (NONCURRENT, MARKERS, PENDING, *ALLOCATION_CAUSES, DELETED_OPEN, SNAPSHOTS, DELAY)
 """Causes that a report names even where there is nothing of them, with those of `Cause` and the
 replication factor."""
@@ -35,26 +35,32 @@ def listed_causes(db: duckdb.DuckDBPyConnection, effective: str) -> dict[str, Am
         MARKERS: Amount(0, sums[2]),
         _HARD_LINKS: Amount(-repeats[1], repeats[0]),
         _SPARSE: Amount(repeats[2] - sums[4], sums[3]),
-        _ROUNDING: Amount(sums[6] - repeats[3], sums[5]),
+        _SYMLINKS: Amount(repeats[3] - sums[6], sums[5]),
+        _ROUNDING: Amount(sums[8] - repeats[4], sums[7]),
     }
 
 
+# What a symbolic link holds mostly lies beside its name: it is no file with holes.
 _SUMS = """
 SELECT count(*) FILTER (WHERE kind = 'version'),
        coalesce(sum(size) FILTER (WHERE kind = 'version'), 0)::BIGINT,
        count(*) FILTER (WHERE kind = 'marker'),
-       count(*) FILTER (WHERE allocated < size),
-       coalesce(sum(size - allocated) FILTER (WHERE allocated < size), 0)::BIGINT,
+       count(*) FILTER (WHERE allocated < size AND NOT inlined),
+       coalesce(sum(size - allocated) FILTER (WHERE allocated < size AND NOT inlined), 0)::BIGINT,
+       count(*) FILTER (WHERE allocated < size AND inlined),
+       coalesce(sum(size - allocated) FILTER (WHERE allocated < size AND inlined), 0)::BIGINT,
        count(*) FILTER (WHERE allocated > size),
        coalesce(sum(allocated - size) FILTER (WHERE allocated > size), 0)::BIGINT
-  FROM ({effective})
+  FROM (SELECT *, coalesce(is_foreign = 'symlink', false) AS inlined FROM ({effective}))
 """
 # Further names of one file: its blocks are on disk once.
 _REPEATS = """
 SELECT count(*), coalesce(sum(size), 0)::BIGINT,
-       coalesce(sum(greatest(size - allocated, 0)), 0)::BIGINT,
+       coalesce(sum(greatest(size - allocated, 0)) FILTER (WHERE NOT inlined), 0)::BIGINT,
+       coalesce(sum(greatest(size - allocated, 0)) FILTER (WHERE inlined), 0)::BIGINT,
        coalesce(sum(greatest(allocated - size, 0)), 0)::BIGINT
-  FROM (SELECT size, allocated, row_number() OVER (PARTITION BY device, inode) AS name
+  FROM (SELECT size, allocated, coalesce(is_foreign = 'symlink', false) AS inlined,
+               row_number() OVER (PARTITION BY device, inode) AS name
           FROM ({effective}) WHERE inode IS NOT NULL)
  WHERE name > 1
 """
