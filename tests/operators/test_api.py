@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -278,6 +280,16 @@ def test_metrics_count_what_the_catalog_counts(
 
     answer = api.get("/metrics")
 
+    promtool = shutil.which("promtool")
+    if promtool is not None:  # Debian: prometheus
+        linted = subprocess.run(
+            [promtool, "check", "metrics"],
+            input=answer.text,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (linted.returncode, linted.stderr) == (0, "")
     lines = dict(
         line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#")
     )
@@ -295,7 +307,7 @@ def test_metrics_count_what_the_catalog_counts(
     assert value("report_passed", 'project="vision",store="local"') == 1
     exposed = 'project="vision",stage="pretrain",workload="gpt"'
     assert 600 <= value("rpo_age_seconds", exposed) < 700
-    took = 'quantile="0.95",step="{}",where="vision"'
+    took = 'percentile="95",step="{}",where="vision"'
     (sealed,) = world.row(
         "SELECT extract(epoch FROM max(recorded_at) FILTER (WHERE to_state = 'committed')"
         " - max(recorded_at) FILTER (WHERE to_state = 'sealed'))::float"

@@ -218,14 +218,14 @@ def _standings(tx: Transaction, project: str) -> Sequence[pressure.StoreStanding
 
 
 def _recovery(tx: Transaction) -> Iterator[Metric]:
-    labels = ["project", "class", "quantile"]
+    labels = ["project", "class", "percentile"]
     restores = _gauge("restore_seconds", "Restore drills that passed, over 30 days", labels)
     gaps = _gauge("commit_gap_seconds", "Between successive commits, over 30 days", labels)
     for one in recovery.measured(tx):
         for family, spread in ((restores, one.restores), (gaps, one.gaps)):
             if spread is not None:
-                family.add_metric([one.project, one.workload_class, "0.5"], spread.p50)
-                family.add_metric([one.project, one.workload_class, "0.95"], spread.p95)
+                family.add_metric([one.project, one.workload_class, "50"], spread.p50)
+                family.add_metric([one.project, one.workload_class, "95"], spread.p95)
     yield from (restores, gaps)
 
 
@@ -233,11 +233,11 @@ def _durations(tx: Transaction) -> Metric:
     took = _gauge(
         "step_seconds",
         "Commits, validations, deletions and inventories, over 30 days",
-        ["step", "where", "quantile"],
+        ["step", "where", "percentile"],
     )
     for one in durations.measured(tx):
-        took.add_metric([one.step, one.where, "0.5"], one.p50)
-        took.add_metric([one.step, one.where, "0.95"], one.p95)
+        took.add_metric([one.step, one.where, "50"], one.p50)
+        took.add_metric([one.step, one.where, "95"], one.p95)
     return took
 
 
