@@ -18,6 +18,7 @@ from lastgood.errors import NotFound
 from lastgood.flows.inventories import explanation
 from lastgood.flows.inventories.explanation import ListingUnusable
 from lastgood.flows.inventories.owners import SHARED
+from lastgood.flows.overview import overview
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
 from lastgood.stores.base import EVERYTHING, Prefix, Usage
@@ -203,6 +204,8 @@ def test_damage_fails_its_own_project_and_a_stores_totals_fail_once(
     assert str(failed.value).count("local, which storage answers for") == 1
     with catalog.transaction() as tx:
         assert quality_results.of_stores(tx, "store") == {"local": False}
+    alerts = overview(catalog, stores_of(catalog)).alerts
+    assert sum("local: the totals of the whole store" in one for one in alerts) == 1
 
 
 def test_an_overdue_finding_fails_the_run(

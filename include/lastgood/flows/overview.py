@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from lastgood.catalog import (
     operator_records,
     operator_views,
     projects,
+    quality_results,
     recovery,
     reports,
     retirements,
@@ -33,6 +34,7 @@ from lastgood.flows.capacity import pressure
 from lastgood.flows.cleaning import lifecycle
 from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.policies import policy_of
+from lastgood.reports.checks import STORE
 from lastgood.reports.words import human_bytes, lasting
 from lastgood.rules.capacity import NO_BOUND
 from lastgood.rules.policy import Policy
@@ -85,6 +87,7 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
         alerts = [
             *_clock_alerts(tx),
             *(alert for one in found for alert in _store_alerts(one, now)),
+            *_totals_alerts(tx, {one.store for one in used}),
             *_stage_alerts(tx, stages),
             *_retirement_alerts(tx, project, now),
             *(alert for one in recovered for alert in _recovery_alerts(tx, one, stages)),
@@ -159,6 +162,12 @@ def _store_alerts(one: StoreOverview, now: datetime) -> Iterator[str]:
         yield f"{where}: {one.overdue} findings are overdue"
     if one.capacity["state"] != "open":
         yield f"{where}: {_of_capacity(one.capacity)}; see `lastgood capacity {one.project}`"
+
+
+def _totals_alerts(tx: Transaction, stores: Collection[str]) -> Iterator[str]:
+    for store, is_right in quality_results.of_stores(tx, STORE).items():
+        if store in stores and not is_right:
+            yield f"{store}: the totals of the whole store do not agree, see its last report"
 
 
 def _of_capacity(found: Mapping[str, Any]) -> str:
