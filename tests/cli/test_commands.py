@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from uuid import uuid4
 
@@ -462,29 +463,63 @@ def test_help_tells_the_exit_codes(lastgood: CommandLine) -> None:
         assert sentence in told
 
 
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        (("hold", "vision/gpt/pretrain/1.1", "--reason", "\udcff"), 2),
-        (("hold", "vision/gpt/pretrain/1.1", "--reason", " "), 2),
-        (("hold", "-p", "vision", "--step-from", str(10**20), "--reason", "x"), 2),
-        (("hold", "-p", "vision", "--metric", "a", "--metric-from", "nan", "--reason", "x"), 2),
-        (("reconcile", "vision", "--folder", "/proc/nowhere"), 2),
-        (("checkpoints", "--state", "bogus"), 2),
-        (("receipts", "--verdict", "bogus"), 2),
-        (("sweep", "nowhere"), 4),
-        (("cleanup", "nowhere"), 4),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_in_words(
-    world: World, lastgood: CommandLine, command: tuple[str, ...], code: int
+C = "vision/gpt/pretrain/1.1"
+ABSENT = "00000000-0000-0000-0000-000000000000"
+PAST, FUTURE = "2020-01-01T00:00:00Z", "2099-01-01T00:00:00Z"
+REFUSED = [
+    (f"hold {C} --reason \udcff", 2, "argument 4: it is not UTF-8"),
+    (f"hold {C} --reason ' '", 2, "'--reason': it is empty"),
+    (f"hold {C} --reason x --owner ' '", 2, "'--owner': it is empty"),
+    (f"hold {C} --reason x --until {PAST}", 2, "lastgood: --until: "),
+    (f"hold {C} --reason x --kind legal --until {FUTURE}", 2, "lastgood: --until: "),
+    (f"hold {C} --reason x --kind odd", 2, "lastgood: --kind: "),
+    (f"hold {C} -p other --reason x", 2, "lastgood: CHECKPOINT: "),
+    ("hold vision/gpt/1.1 --reason x", 2, "lastgood: CHECKPOINT: "),
+    ("hold VISION/gpt/pretrain/1.1 --reason x", 2, "lastgood: project: 'VISION' is not a name"),
+    (f"hold -p vision --step-from {10**20} --reason x", 2, "lastgood: --step-from: "),
+    ("hold -p vision --step-from 9 --step-to 3 --reason x", 2, "lastgood: --step-from: 9 is after"),
+    ("hold -p vision --metric-to 1 --reason x", 2, "lastgood: --metric: "),
+    ("hold -p vision --metric a --metric-from nan --reason x", 2, "lastgood: --metric-from: "),
+    ("retire vision/gpt --reason x --grace 1s", 2, "lastgood: --grace: "),
+    ("retire vision/gpt --reason ' '", 2, "'--reason': it is empty"),
+    ("retire a/b/c/d --reason x", 2, "lastgood: SCOPE: "),
+    ("stage unblock --to vision --because x", 2, "lastgood: --to: "),
+    (f"mark vision --at {FUTURE}", 2, "lastgood: --at: "),
+    ("mark vision --policy short", 2, "lastgood: --at: "),
+    (f"verify {C} --level restore --level odd", 2, "lastgood: --level: "),
+    ("verify vision/gpt", 2, "lastgood: CHECKPOINT|STAGE|PROJECT: "),
+    ("sweep vision --approve --because ' '", 2, "'--because': it is empty"),
+    (f"reconcile vision --to {FUTURE}", 2, "lastgood: --to: "),
+    ("reconcile vision --folder /proc/nowhere", 2, "/proc/nowhere"),
+    (f"capacity --at {FUTURE}", 2, "lastgood: --at: "),
+    (f"accounting set local 5 --as-of {FUTURE} --because x", 2, "lastgood: --as-of: "),
+    (f"accounting set local {10**30} --as-of {PAST} --because x", 2, "lastgood: BYTES: "),
+    (f"findings assign {ABSENT} --owner x --deadline {PAST}", 2, "lastgood: --deadline: "),
+    ("rebuild --because ' '", 2, "lastgood: --because: "),
+    ("checkpoints --state odd", 2, "'--state'"),
+    ("receipts --verdict odd", 2, "'--verdict'"),
+    ("store profile local", 4, "no profile (`lastgood store probe` makes one) of store 'local'"),
+    ("sweep nowhere", 4, "no project 'nowhere'"),
+    ("cleanup nowhere", 4, "no project 'nowhere'"),
+]
+
+
+def test_what_cannot_be_meant_is_refused_and_named_as_it_was_typed(
+    world: World,
+    catalog_dsn: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setenv("LASTGOOD_CATALOG", catalog_dsn)
+    monkeypatch.setenv("LASTGOOD_VAR", str(tmp_path / "var"))
     world.commit(1)
-
-    told = lastgood(*command)
-
-    assert (told.code, told.out) == (code, ""), told
-    assert told.err
+    for command, code, said in REFUSED:
+        with pytest.raises(SystemExit) as ended:
+            run(shlex.split(command))
+        told = capsys.readouterr()
+        assert (ended.value.code, told.out) == (code, ""), command
+        assert said in told.err, command
 
 
 def test_a_place_that_is_no_connection_string_is_not_repeated(lastgood: CommandLine) -> None:

@@ -55,7 +55,7 @@ class Selector:
             if first is not None and last is not None and first > last:
                 raise errors.InvalidInput(
                     where=f"{name}_from",
-                    reason=f"{first} is after {name}_to, {last}: none can match",
+                    reason=f"{first} is after the end, {last}: none can match",
                 )
 
     def to_json(self) -> dict[str, Any]:

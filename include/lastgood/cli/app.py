@@ -30,6 +30,7 @@ from lastgood.cli import (
     working,
 )
 from lastgood.cli.exits import NO, fail
+from lastgood.cli.naming import name_as_typed
 from lastgood.errors import InvalidInput, LastgoodError, Unavailable, WrongCommand
 
 app = typer.Typer(
@@ -105,7 +106,9 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     as_document = "--json" in given
     try:
         _require_unicode(given)
-        code = app(given, prog_name="lastgood", standalone_mode=not as_document)
+        command = typer.main.get_command(app)
+        name_as_typed(command)
+        code = command(given, prog_name="lastgood", standalone_mode=not as_document)
     except typer.Abort:
         raise SystemExit(NO) from None
     except typer.TyperException as error:

@@ -19,7 +19,7 @@ Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Show at most so ma
 
 
 def capacity(
-    project: Annotated[str | None, typer.Argument(metavar="[PROJECT]")] = None,
+    project: Annotated[str | None, typer.Argument(metavar="PROJECT")] = None,
     at: Annotated[
         str | None,
         typer.Option(help="As it was recorded at this instant (RFC 3339).", metavar="INSTANT"),

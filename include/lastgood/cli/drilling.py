@@ -35,7 +35,7 @@ drill = typer.Typer(
 @drill.command("run")
 def run_drill(
     project: Annotated[
-        str | None, typer.Argument(metavar="[PROJECT]", help="All projects without it.")
+        str | None, typer.Argument(metavar="PROJECT", help="All projects without it.")
     ] = None,
     sample: Annotated[
         int | None,

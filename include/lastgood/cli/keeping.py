@@ -30,9 +30,11 @@ def hold(
     reason: Annotated[
         str, typer.Option(help="Why it must stay; it is recorded.", callback=not_empty)
     ],
-    checkpoint: Annotated[str | None, typer.Argument(metavar="[CHECKPOINT]")] = None,
+    checkpoint: Annotated[str | None, typer.Argument(metavar="CHECKPOINT")] = None,
     kind: Annotated[str, typer.Option(help="incident, legal, research or milestone")] = "incident",
-    owner: Annotated[str | None, typer.Option(help="Whose word it is; else yours.")] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Whose word it is; else yours.", callback=not_empty)
+    ] = None,
     until: Until = None,
     project: Project = None,
     workload: Annotated[str | None, typer.Option(help="Selector: this workload.")] = None,

@@ -107,7 +107,7 @@ def stages(project: Project = None, json: Json = False) -> None:
 
 def checkpoints(
     stage: Annotated[
-        str | None, typer.Argument(metavar="[STAGE]", help="project/workload/stage")
+        str | None, typer.Argument(metavar="STAGE", help="project/workload/stage")
     ] = None,
     project: Project = None,
     state: Annotated[
@@ -202,7 +202,7 @@ def why(checkpoint: Checkpoint, json: Json = False) -> None:
 
 
 def receipts(
-    checkpoint: Annotated[str | None, typer.Argument(metavar="[CHECKPOINT]")] = None,
+    checkpoint: Annotated[str | None, typer.Argument(metavar="CHECKPOINT")] = None,
     project: Project = None,
     verdict: Annotated[
         Literal["pass", "fail", "inconclusive"] | None,

@@ -12,7 +12,7 @@ from lastgood.catalog import history, projects, retirements
 from lastgood.catalog.retirements import Retirement
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
-from lastgood.cli.typed import Because, typed_duration
+from lastgood.cli.typed import Because, not_empty, typed_duration
 from lastgood.errors import NotFound
 from lastgood.flows.services import Services
 from lastgood.reports.words import instant
@@ -40,7 +40,9 @@ def ask_retirement(
     scope: Annotated[
         str, typer.Argument(metavar="SCOPE", help="A project, project/workload or stage.")
     ],
-    reason: Annotated[str, typer.Option(help="Why nothing of it is needed; it is recorded.")],
+    reason: Annotated[
+        str, typer.Option(help="Why nothing of it is needed; it is recorded.", callback=not_empty)
+    ],
     grace: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Longer than the policy's, as 30d.")
     ] = None,

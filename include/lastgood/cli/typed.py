@@ -12,9 +12,9 @@ from lastgood.rules.document import Node
 from lastgood.rules.quantities import read_duration
 
 
-def not_empty(text: str) -> str:
-    """Refuse a reason that says nothing."""
-    if not text.strip():
+def not_empty(text: str | None) -> str | None:
+    """Refuse words that say nothing; none at all are left to the command."""
+    if text is not None and not text.strip():
         raise typer.BadParameter("it is empty")
     return text
 

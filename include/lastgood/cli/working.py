@@ -13,7 +13,7 @@ from lastgood.catalog import copies, history, projects
 from lastgood.cli.exits import answer_no, end_in_part
 from lastgood.cli.opening import actor, report_folder, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps
-from lastgood.cli.typed import typed_instant
+from lastgood.cli.typed import not_empty, typed_instant
 from lastgood.errors import InvalidInput, Unavailable
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes
@@ -135,7 +135,9 @@ def sweep(
     approve: Annotated[
         bool, typer.Option("--approve", help="Approve the plan, as it is now, and sweep.")
     ] = False,
-    because: Annotated[str | None, typer.Option(help="Why it is approved; recorded.")] = None,
+    because: Annotated[
+        str | None, typer.Option(help="Why it is approved; recorded.", callback=not_empty)
+    ] = None,
     digest: Annotated[
         str | None, typer.Option(help="Approve only the plan that --dry-run showed with it.")
     ] = None,
@@ -200,7 +202,10 @@ def reconcile(
     from lastgood.flows.reconciliation import reconcile as flow
 
     with services() as opened:
-        end = typed_instant(to, "--to") or _now(opened)
+        now = _now(opened)
+        end = typed_instant(to, "--to") or now
+        if end > now:
+            raise InvalidInput(where="--to", reason="it has not passed yet")
         start = typed_instant(since, "--since") or end - timedelta(days=1)
         if start >= end:
             raise InvalidInput(where="--since", reason="the window ends before it begins")

@@ -58,7 +58,7 @@ def newest(catalog: Catalog, name: str) -> KeptProfile:
         row = projects.store(tx, name)
         kept = store_profiles.newest(tx, row)
     if kept is None:
-        raise NotFound(what="profile", name=f"{name}; `lastgood store probe {name}` makes one")
+        raise NotFound(what="profile (`lastgood store probe` makes one) of store", name=name)
     return kept
 
 
