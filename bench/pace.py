@@ -34,7 +34,7 @@ from s3 import ceph_in
 from s3_transfer import service
 
 from lastgood.runner import Workload, upload
-from lastgood.runner.pace import FIRST, MOST
+from lastgood.runner.working.pace import FIRST, MOST
 
 CHUNK_BYTES = 64 << 10
 LIMIT_BYTES = 1 << 20  # of what may be read ahead of the pace

@@ -52,7 +52,7 @@ from lastgood.catalog.migrate import migrate
 from lastgood.catalog.tokens import create_project_key
 from lastgood.flows.settings.apply import apply
 from lastgood.runner import Workload, upload
-from lastgood.runner.pace import FIRST
+from lastgood.runner.working.pace import FIRST
 from lastgood.stack.ceph import Ceph
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.ceph.attesting import AttestingServer

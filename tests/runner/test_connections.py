@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from lastgood.errors import LastgoodError
 from lastgood.runner import RemoteProblem
-from lastgood.runner.carrying import ThroughHttpx, get_bytes, put_bytes
-from lastgood.runner.connections import Connections
-from lastgood.runner.retry import Transient
+from lastgood.runner.wire.carrying import ThroughHttpx, get_bytes, put_bytes
+from lastgood.runner.wire.connections import Connections
+from lastgood.runner.working.retry import Transient
 from lastgood.stack.ports import LOOPBACK
 from tests.waiting import wait_for
 
@@ -114,7 +114,7 @@ def server() -> Iterator[_Server]:
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connections]:
     # Whether one is used again must not depend on how soon a busy machine asks again.
-    monkeypatch.setattr("lastgood.runner.connections.IDLE_LIMIT", datetime.timedelta(hours=1))
+    monkeypatch.setattr("lastgood.runner.wire.connections.IDLE_LIMIT", datetime.timedelta(hours=1))
     with httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(500))) as client:
         connections = Connections(ThroughHttpx(client))
         yield connections
@@ -174,7 +174,7 @@ def test_silence_in_the_middle_of_an_answer_ends(
     monkeypatch: pytest.MonkeyPatch, connections: Connections, server: _Server
 ) -> None:
     monkeypatch.setattr(
-        "lastgood.runner.connections.SILENCE_TIMEOUT", datetime.timedelta(milliseconds=100)
+        "lastgood.runner.wire.connections.SILENCE_TIMEOUT", datetime.timedelta(milliseconds=100)
     )
     with pytest.raises(Transient, match="does not answer: TimeoutError: timed out"):
         get(connections, f"{server.url}/silent")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lastgood.runner import FolderUnreachable, ObjectRecord, Ticket
-from lastgood.runner.direct import write_direct
-from lastgood.runner.files import measured
-from lastgood.runner.progress import Progress
-from lastgood.runner.stopping import Stop
+from lastgood.runner.disk.files import measured
+from lastgood.runner.sending.direct import write_direct
+from lastgood.runner.working.progress import Progress
+from lastgood.runner.working.stopping import Stop
 
 
 def ticket_for(folder: Path) -> Ticket:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lastgood.errors import PathDuplicate, PathTraversal
-from lastgood.runner.files import SourceFile, measured, new_buffer
+from lastgood.runner.disk.files import SourceFile, measured, new_buffer
 from lastgood.runner.problems import FileChanged, UnusableFiles
-from lastgood.runner.stopping import Stop
+from lastgood.runner.working.stopping import Stop
 
 
 def read(file: SourceFile) -> bytes:

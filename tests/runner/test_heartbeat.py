@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from lastgood.errors import FencedGeneration, Unavailable
-from lastgood.runner.heartbeat import Heartbeat
-from lastgood.runner.retry import Transient
+from lastgood.runner.wire.heartbeat import Heartbeat
+from lastgood.runner.working.retry import Transient
 
 SOON = timedelta(milliseconds=5)
 

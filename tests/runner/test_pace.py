@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from lastgood.errors import InvalidInput
-from lastgood.runner.pace import FIRST, MOST, REST, WINDOW, Pace
-from lastgood.runner.parallel import in_parallel
-from lastgood.runner.stopping import Stop
+from lastgood.runner.working.pace import FIRST, MOST, REST, WINDOW, Pace
+from lastgood.runner.working.parallel import in_parallel
+from lastgood.runner.working.stopping import Stop
 
 MIB = 1 << 20
 

@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from lastgood.runner import RemoteProblem, Ticket
-from lastgood.runner.client import Client
-from lastgood.runner.http import Coordinator
-from lastgood.runner.parts import PresignedSender
-from lastgood.runner.retry import Retry
-from lastgood.runner.stopping import Stop
-from lastgood.runner.ticket import Slot
+from lastgood.runner.sending.parts import PresignedSender
+from lastgood.runner.sending.ticket import Slot
+from lastgood.runner.wire.client import Client
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.working.retry import Retry
+from lastgood.runner.working.stopping import Stop
 
 QUICK = Retry(timedelta(seconds=5), timedelta(milliseconds=1))
 SLOTS = [Slot("a", 6, 3, 2), Slot("b", 3, 3, 1)]

@@ -19,15 +19,15 @@ import pytest
 
 from lastgood.rules.manifest import ManifestObject
 from lastgood.runner import CorruptObject
-from lastgood.runner.arriving import BUFFER_BYTES, Arriving
-from lastgood.runner.carrying import Body
-from lastgood.runner.client import Client
-from lastgood.runner.http import Coordinator
-from lastgood.runner.pace import Pace
-from lastgood.runner.progress import Progress
-from lastgood.runner.receiving import Receiver
-from lastgood.runner.retry import Retry
-from lastgood.runner.spans import cut, is_large, most_bytes
+from lastgood.runner.receiving.arriving import BUFFER_BYTES, Arriving
+from lastgood.runner.receiving.receiver import Receiver
+from lastgood.runner.wire.carrying import Body
+from lastgood.runner.wire.client import Client
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.wire.spans import cut, is_large, most_bytes
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.progress import Progress
+from lastgood.runner.working.retry import Retry
 
 KIB, MIB = 1 << 10, 1 << 20
 PART = 64 * KIB
@@ -103,9 +103,9 @@ def receive(store: Any, item: ManifestObject, folder: Path, workers: int | Pace 
 
 @pytest.fixture
 def small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lastgood.runner.spans.SMALLEST_BYTES", 16 * KIB)
-    monkeypatch.setattr("lastgood.runner.spans.LARGEST_BYTES", 2 * PART)
-    monkeypatch.setattr("lastgood.runner.leftover.LARGEST_BYTES", 2 * PART)
+    monkeypatch.setattr("lastgood.runner.wire.spans.SMALLEST_BYTES", 16 * KIB)
+    monkeypatch.setattr("lastgood.runner.wire.spans.LARGEST_BYTES", 2 * PART)
+    monkeypatch.setattr("lastgood.runner.receiving.leftover.LARGEST_BYTES", 2 * PART)
 
 
 # What is in the file, and whether parts have digests: what is asked for.

@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from lastgood.errors import NoRoom, StaleSequence, Unavailable
-from lastgood.runner.parallel import in_parallel
 from lastgood.runner.problems import Cancelled
-from lastgood.runner.retry import Retry, Transient
-from lastgood.runner.stopping import Stop
-from lastgood.runner.transport import raise_problem, retry_after
+from lastgood.runner.wire.transport import raise_problem, retry_after
+from lastgood.runner.working.parallel import in_parallel
+from lastgood.runner.working.retry import Retry, Transient
+from lastgood.runner.working.stopping import Stop
 
 QUICK = Retry(timedelta(seconds=5), timedelta(milliseconds=1), timedelta(milliseconds=4))
 

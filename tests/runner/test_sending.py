@@ -17,17 +17,17 @@ import pytest
 
 from lastgood.errors import InvalidInput
 from lastgood.runner import FileChanged
-from lastgood.runner.carrying import Chunks
-from lastgood.runner.client import Client
-from lastgood.runner.files import measured
-from lastgood.runner.http import Coordinator
-from lastgood.runner.outgoing import SEND_BUFFER_BYTES
-from lastgood.runner.pace import Pace
-from lastgood.runner.parts import HeldPart
-from lastgood.runner.progress import Progress
-from lastgood.runner.retry import Retry, Transient
-from lastgood.runner.sending import FileSender
-from lastgood.runner.ticket import ObjectRecord, Slot
+from lastgood.runner.disk.files import measured
+from lastgood.runner.sending.file_sender import FileSender
+from lastgood.runner.sending.outgoing import SEND_BUFFER_BYTES
+from lastgood.runner.sending.parts import HeldPart
+from lastgood.runner.sending.ticket import ObjectRecord, Slot
+from lastgood.runner.wire.carrying import Chunks
+from lastgood.runner.wire.client import Client
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.progress import Progress
+from lastgood.runner.working.retry import Retry, Transient
 
 MIB = 1 << 20
 PART = 1000

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.runner.files import SNAPSHOT_FOLDERS, SourceFile, measured, new_buffer
+from lastgood.runner.disk.files import SNAPSHOT_FOLDERS, SourceFile, measured, new_buffer
+from lastgood.runner.disk.snapshot import Snapshot, snapshot_of
 from lastgood.runner.problems import FileChanged
-from lastgood.runner.snapshot import Snapshot, snapshot_of
-from lastgood.runner.stopping import Stop
+from lastgood.runner.working.stopping import Stop
 
 
 @pytest.fixture

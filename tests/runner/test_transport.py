@@ -9,10 +9,10 @@ import pytest
 
 from lastgood.errors import InvalidInput
 from lastgood.runner import RemoteProblem, Workload
-from lastgood.runner.carrying import get_bytes
-from lastgood.runner.client import Client, new_client
-from lastgood.runner.http import API, Coordinator
-from lastgood.runner.retry import Retry, Transient
+from lastgood.runner.wire.carrying import get_bytes
+from lastgood.runner.wire.client import Client, new_client
+from lastgood.runner.wire.http import API, Coordinator
+from lastgood.runner.working.retry import Retry, Transient
 
 
 def coordinator(url: str, client: Client | None = None) -> Coordinator:

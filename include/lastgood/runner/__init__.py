@@ -51,8 +51,7 @@ from lastgood.rules.manifest import (
     RuntimeIdentity,
 )
 from lastgood.runner.checkpoint import Checkpoint, NoCheckpoint
-from lastgood.runner.download import Downloaded
-from lastgood.runner.files import Source
+from lastgood.runner.disk.files import Source
 from lastgood.runner.generation import Generation
 from lastgood.runner.problems import (
     Cancelled,
@@ -65,10 +64,11 @@ from lastgood.runner.problems import (
     Unreachable,
     UnusableFiles,
 )
-from lastgood.runner.retry import Retry
+from lastgood.runner.receiving.download import Downloaded
 from lastgood.runner.saving import SaveHandle, SaveProgress
-from lastgood.runner.ticket import ObjectRecord, Ticket, records_from_text, records_to_text
-from lastgood.runner.upload import upload
+from lastgood.runner.sending.ticket import ObjectRecord, Ticket, records_from_text, records_to_text
+from lastgood.runner.sending.upload import upload
+from lastgood.runner.working.retry import Retry
 from lastgood.runner.workload import Workload, Writer
 
 __all__ = [

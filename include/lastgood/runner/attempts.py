@@ -15,10 +15,10 @@ from lastgood.rules.manifest import CheckpointKind, Manifest, ResumedFrom
 from lastgood.rules.names import CheckpointId, StageId
 from lastgood.runner.checkpoint import Checkpoint
 from lastgood.runner.commit import Facts, manifest_of
-from lastgood.runner.http import Coordinator
-from lastgood.runner.retry import Retry
-from lastgood.runner.stopping import Stop
-from lastgood.runner.ticket import ObjectRecord, Ticket
+from lastgood.runner.sending.ticket import ObjectRecord, Ticket
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.working.retry import Retry
+from lastgood.runner.working.stopping import Stop
 
 _TRIES = 100  # attempts that an earlier process of the same generation may have left open
 _CANCEL = Retry(patience=timedelta(seconds=10))

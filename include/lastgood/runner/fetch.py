@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lastgood.errors import InvalidInput, LastgoodError
-from lastgood.runner.client import new_client
-from lastgood.runner.download import Downloaded, check_free, receive_all
-from lastgood.runner.http import Coordinator
-from lastgood.runner.pace import Pace
 from lastgood.runner.problems import CorruptObject
-from lastgood.runner.reading import Lease, Reading
-from lastgood.runner.retry import Retry
-from lastgood.runner.stopping import Stop
+from lastgood.runner.receiving.download import Downloaded, check_free, receive_all
+from lastgood.runner.receiving.reading import Lease, Reading
+from lastgood.runner.wire.client import new_client
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.retry import Retry
+from lastgood.runner.working.stopping import Stop
 
 URL, LEASE, TOKEN = "LASTGOOD_URL", "LASTGOOD_LEASE", "LASTGOOD_READER_TOKEN"
 CORRUPT, MAY_PASS = 65, 75  # sysexits' EX_DATAERR and EX_TEMPFAIL

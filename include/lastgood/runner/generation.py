@@ -18,18 +18,18 @@ from lastgood.rules.names import StageId
 from lastgood.runner.attempts import Attempts, Request
 from lastgood.runner.checkpoint import Checkpoint, NoCheckpoint
 from lastgood.runner.commit import Facts, kind_of
-from lastgood.runner.download import Downloaded, download
-from lastgood.runner.files import Source, SourceFile, measured, sizes_of
-from lastgood.runner.http import Coordinator
+from lastgood.runner.disk.files import Source, SourceFile, measured, sizes_of
+from lastgood.runner.disk.snapshot import Snapshot, snapshot_of
 from lastgood.runner.lease import WriterLease
-from lastgood.runner.pace import Pace
 from lastgood.runner.problems import Cancelled
-from lastgood.runner.progress import Progress, Report
+from lastgood.runner.receiving.download import Downloaded, download
 from lastgood.runner.saving import SaveHandle
-from lastgood.runner.snapshot import Snapshot, snapshot_of
-from lastgood.runner.stopping import Stop
-from lastgood.runner.ticket import ObjectRecord, Ticket
-from lastgood.runner.upload import upload_files
+from lastgood.runner.sending.ticket import ObjectRecord, Ticket
+from lastgood.runner.sending.upload import upload_files
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.progress import Progress, Report
+from lastgood.runner.working.stopping import Stop
 
 log = logging.getLogger("lastgood.runner")
 _UNKNOWN_SHA256 = "0" * 64
@@ -106,9 +106,9 @@ class Generation:
         """`save` while training goes on. Returns once the files are held as `snapshot` says.
 
         "link" (the default) is safe where each checkpoint is written into new files, or replaces
-        old ones by rename; "copy" always; see `lastgood.runner.snapshot`. One save is under way at
-        a time: if there is one, this waits for it, or with busy="skip" saves nothing and returns
-        None.
+        old ones by rename; "copy" always; see `lastgood.runner.disk.snapshot`. One save is under
+        way at a time: if there is one, this waits for it, or with busy="skip" saves nothing
+        and returns None.
 
         Raises what `save` raises before the upload, and the failure of an earlier save in the
         background that nobody asked for.

@@ -11,11 +11,11 @@ from typing import Any
 
 from lastgood.errors import AttemptState, FencedGeneration, LastgoodError
 from lastgood.rules.names import StageId
-from lastgood.runner.heartbeat import Heartbeat
-from lastgood.runner.http import BEAT_TIMEOUT, Coordinator
-from lastgood.runner.progress import Progress
-from lastgood.runner.retry import Retry
-from lastgood.runner.stopping import Stop
+from lastgood.runner.wire.heartbeat import Heartbeat
+from lastgood.runner.wire.http import BEAT_TIMEOUT, Coordinator
+from lastgood.runner.working.progress import Progress
+from lastgood.runner.working.retry import Retry
+from lastgood.runner.working.stopping import Stop
 
 log = logging.getLogger("lastgood.runner")
 _RELEASE = Retry(patience=timedelta(seconds=10))

@@ -11,8 +11,8 @@ from typing import Literal
 
 from lastgood.runner.checkpoint import Checkpoint
 from lastgood.runner.problems import Cancelled
-from lastgood.runner.progress import Progress
-from lastgood.runner.stopping import Stop
+from lastgood.runner.working.progress import Progress
+from lastgood.runner.working.stopping import Stop
 
 Phase = Literal["prepare", "upload", "commit", "over"]
 

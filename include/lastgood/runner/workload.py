@@ -15,14 +15,14 @@ from typing import Any, Literal, Self
 
 from lastgood.rules.names import StageId
 from lastgood.runner.checkpoint import Checkpoint, NoCheckpoint, checkpoint_or_none, instant
-from lastgood.runner.client import new_client
-from lastgood.runner.download import Downloaded, download
 from lastgood.runner.generation import Generation, Grant
-from lastgood.runner.http import Coordinator
-from lastgood.runner.pace import Pace
 from lastgood.runner.problems import StageBusy
-from lastgood.runner.progress import Report
-from lastgood.runner.retry import Retry
+from lastgood.runner.receiving.download import Downloaded, download
+from lastgood.runner.wire.client import new_client
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.progress import Report
+from lastgood.runner.working.retry import Retry
 
 Kind = Literal["checkpointed", "restartable", "ephemeral"]
 _LOOK_AGAIN = timedelta(seconds=1)

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lastgood.rules.manifest import ManifestObject
-from lastgood.runner.durable import NEW_OR_OLD, begin_writing, write_all
-from lastgood.runner.files import new_buffer
-from lastgood.runner.leftover import leftover, parts_left, read_chunks
-from lastgood.runner.progress import Progress
-from lastgood.runner.proof import ByPart, InOrder, Proof
-from lastgood.runner.spans import Span
+from lastgood.runner.disk.durable import NEW_OR_OLD, begin_writing, write_all
+from lastgood.runner.disk.files import new_buffer
+from lastgood.runner.receiving.leftover import leftover, parts_left, read_chunks
+from lastgood.runner.receiving.proof import ByPart, InOrder, Proof
+from lastgood.runner.wire.spans import Span
+from lastgood.runner.working.progress import Progress
 
 BUFFER_BYTES = 512 << 10  # stays in a core's cache between kernel, hash and kernel
 _STRETCH_BYTES = 8 << 20  # what the disk is given at once

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from lastgood.runner.files import SourceFile
-from lastgood.runner.http import Coordinator
-from lastgood.runner.outgoing import Outgoing, PartReader
-from lastgood.runner.pace import Pace
-from lastgood.runner.parallel import in_parallel
-from lastgood.runner.parts import HeldPart, PartSender, held_parts
+from lastgood.runner.disk.files import SourceFile
 from lastgood.runner.problems import CorruptObject
-from lastgood.runner.progress import Progress
-from lastgood.runner.retry import Transient
-from lastgood.runner.spans import is_large
-from lastgood.runner.ticket import ObjectRecord, Ticket
+from lastgood.runner.sending.outgoing import Outgoing, PartReader
+from lastgood.runner.sending.parts import HeldPart, PartSender, held_parts
+from lastgood.runner.sending.ticket import ObjectRecord, Ticket
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.wire.spans import is_large
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.parallel import in_parallel
+from lastgood.runner.working.progress import Progress
+from lastgood.runner.working.retry import Transient
 
 
 class FileSender:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lastgood.rules.manifest import ManifestObject
-from lastgood.runner.files import new_buffer
-from lastgood.runner.spans import LARGEST_BYTES, Span, cut
+from lastgood.runner.disk.files import new_buffer
+from lastgood.runner.wire.spans import LARGEST_BYTES, Span, cut
 
 
 @dataclass

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from lastgood.rules.manifest import Manifest, ManifestObject
 from lastgood.runner.checkpoint import Checkpoint
-from lastgood.runner.durable import sync_folder
-from lastgood.runner.http import Coordinator
-from lastgood.runner.pace import Pace
+from lastgood.runner.disk.durable import sync_folder
 from lastgood.runner.problems import DestinationTaken
-from lastgood.runner.progress import Progress, Report
-from lastgood.runner.reading import Reading, reading
-from lastgood.runner.receiving import Receiver
-from lastgood.runner.stopping import Stop
+from lastgood.runner.receiving.reading import Reading, reading
+from lastgood.runner.receiving.receiver import Receiver
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.progress import Progress, Report
+from lastgood.runner.working.stopping import Stop
 
 
 @dataclass(frozen=True, slots=True)

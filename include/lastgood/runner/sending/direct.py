@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from lastgood.runner.durable import NEW_OR_OLD, make_folders, sync_folder, write_hashed
-from lastgood.runner.files import SourceFile, new_buffer
-from lastgood.runner.problems import FolderUnreachable
-from lastgood.runner.progress import Progress
-from lastgood.runner.stopping import Stop
-from lastgood.runner.ticket import ObjectRecord, Ticket
+from lastgood.runner.disk.durable import NEW_OR_OLD, make_folders, sync_folder, write_hashed
+from lastgood.runner.disk.files import SourceFile, new_buffer
+from lastgood.runner.disk.shared import shared_folder
+from lastgood.runner.sending.ticket import ObjectRecord, Ticket
+from lastgood.runner.working.progress import Progress
+from lastgood.runner.working.stopping import Stop
 
 
 def write_direct(
@@ -20,7 +19,7 @@ def write_direct(
 
     Raises FolderUnreachable, FileChanged, or OSError as the file system says it.
     """
-    folder = direct_folder(ticket.direct_path)
+    folder = shared_folder(ticket.direct_path)
     target = folder / file.path
     make_folders(folder, target.parent)
     fd = os.open(target, NEW_OR_OLD, 0o666)
@@ -32,11 +31,3 @@ def write_direct(
         os.close(fd)
     sync_folder(target.parent)
     return ObjectRecord(file.path, file.size_bytes, sha256, rank)
-
-
-def direct_folder(path: str | None) -> Path:
-    """The folder that the coordinator named, if it can be seen from here. It is never made here:
-    where the file system is not mounted, that would write to the wrong disk."""
-    if path is None or not Path(path).is_dir():
-        raise FolderUnreachable(folder=path)
-    return Path(path)

@@ -20,10 +20,16 @@ from dataclasses import dataclass
 
 import httpx
 
-from lastgood.runner.carrying import Body, Carrier, Chunks, Headers
 from lastgood.runner.problems import Unreachable
-from lastgood.runner.retry import Transient
-from lastgood.runner.transport import AGENT, CONNECT_TIMEOUT, IDLE_LIMIT, SILENCE_TIMEOUT, shown_url
+from lastgood.runner.wire.carrying import Body, Carrier, Chunks, Headers
+from lastgood.runner.wire.transport import (
+    AGENT,
+    CONNECT_TIMEOUT,
+    IDLE_LIMIT,
+    SILENCE_TIMEOUT,
+    shown_url,
+)
+from lastgood.runner.working.retry import Transient
 
 _Origin = tuple[str, str, int | None]  # scheme, host, port
 

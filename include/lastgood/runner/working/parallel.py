@@ -9,8 +9,8 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from lastgood.runner.pace import Pace
-from lastgood.runner.stopping import Stop
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.stopping import Stop
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

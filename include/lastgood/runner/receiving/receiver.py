@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lastgood.rules.manifest import ManifestObject
-from lastgood.runner.arriving import BUFFER_BYTES, Arriving, Take
-from lastgood.runner.carrying import Body, get_bytes
-from lastgood.runner.direct import direct_folder
-from lastgood.runner.durable import make_folders
-from lastgood.runner.files import SourceFile, Version, new_buffer
-from lastgood.runner.http import Coordinator
-from lastgood.runner.pace import Pace
-from lastgood.runner.parallel import in_parallel
+from lastgood.runner.disk.durable import make_folders
+from lastgood.runner.disk.files import SourceFile, Version, new_buffer
+from lastgood.runner.disk.shared import shared_folder
 from lastgood.runner.problems import CorruptObject, RemoteProblem
-from lastgood.runner.progress import Progress
-from lastgood.runner.reading import Reading
-from lastgood.runner.retry import Transient
-from lastgood.runner.spans import Span, goes_by_part, most_bytes
-from lastgood.runner.transport import url_has_ended
+from lastgood.runner.receiving.arriving import BUFFER_BYTES, Arriving, Take
+from lastgood.runner.receiving.reading import Reading
+from lastgood.runner.wire.carrying import Body, get_bytes
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.wire.spans import Span, goes_by_part, most_bytes
+from lastgood.runner.wire.transport import url_has_ended
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.parallel import in_parallel
+from lastgood.runner.working.progress import Progress
+from lastgood.runner.working.retry import Transient
 
 _PARTIAL = 206
 _BEYOND_THE_END = 416
@@ -100,7 +100,7 @@ class Receiver:
         lease = self._reading.lease
         with arriving.receiving(span) as take:
             if lease.how == "direct":
-                self._copy(arriving, span, direct_folder(lease.direct_path), take)
+                self._copy(arriving, span, shared_folder(lease.direct_path), take)
             else:
                 self._coordinator.retry.call(
                     lambda: self._fetch_all(arriving, span, take), self._stop, lambda: span.at

@@ -12,17 +12,17 @@ import httpx
 
 from lastgood.errors import InvalidInput
 from lastgood.runner.checkpoint import instant
-from lastgood.runner.client import Client
 from lastgood.runner.problems import problem_of
-from lastgood.runner.retry import Retry
-from lastgood.runner.stopping import Stop
-from lastgood.runner.transport import (
+from lastgood.runner.wire.client import Client
+from lastgood.runner.wire.transport import (
     TIMEOUT,
     answered_at,
     raise_problem,
     shown_url,
     transport_failures,
 )
+from lastgood.runner.working.retry import Retry
+from lastgood.runner.working.stopping import Stop
 
 MOUNT = "/lastgood"
 API = f"{MOUNT}/v1/runner"

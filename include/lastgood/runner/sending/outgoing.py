@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lastgood.runner.files import SourceFile, new_buffer
-from lastgood.runner.stopping import Stop
-from lastgood.runner.ticket import ObjectRecord, Slot
+from lastgood.runner.disk.files import SourceFile, new_buffer
+from lastgood.runner.sending.ticket import ObjectRecord, Slot
+from lastgood.runner.working.stopping import Stop
 
 SEND_BUFFER_BYTES = 256 << 10  # stays in a core's cache between kernel, hash and kernel
 

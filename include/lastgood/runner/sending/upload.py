@@ -6,25 +6,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from lastgood.runner.client import new_client
-from lastgood.runner.direct import write_direct
-from lastgood.runner.files import Source, SourceFile, measured
-from lastgood.runner.heartbeat import Heartbeat
-from lastgood.runner.http import Coordinator
-from lastgood.runner.pace import Pace
-from lastgood.runner.parallel import in_parallel
-from lastgood.runner.parts import (
+from lastgood.runner.disk.files import Source, SourceFile, measured
+from lastgood.runner.problems import FileChanged, UnusableFiles
+from lastgood.runner.sending.direct import write_direct
+from lastgood.runner.sending.file_sender import FileSender
+from lastgood.runner.sending.parts import (
     EndpointSender,
     PartSender,
     PresignedSender,
     held_parts,
     renew_grants,
 )
-from lastgood.runner.problems import FileChanged, UnusableFiles
-from lastgood.runner.progress import Progress, Report
-from lastgood.runner.retry import Retry
-from lastgood.runner.sending import FileSender
-from lastgood.runner.ticket import ObjectRecord, Ticket
+from lastgood.runner.sending.ticket import ObjectRecord, Ticket
+from lastgood.runner.wire.client import new_client
+from lastgood.runner.wire.heartbeat import Heartbeat
+from lastgood.runner.wire.http import Coordinator
+from lastgood.runner.working.pace import Pace
+from lastgood.runner.working.parallel import in_parallel
+from lastgood.runner.working.progress import Progress, Report
+from lastgood.runner.working.retry import Retry
 
 
 def upload(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from lastgood.runner.progress import Progress
+from lastgood.runner.working.progress import Progress
 
 _SYNC_FILE_RANGE = getattr(ctypes.CDLL(None), "sync_file_range", None)  # of Linux
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE: begin, and do not wait

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from lastgood.rules.manifest import ManifestObject
-from lastgood.runner.leftover import Leftover
-from lastgood.runner.spans import Span, Spans
+from lastgood.runner.receiving.leftover import Leftover
+from lastgood.runner.wire.spans import Span, Spans
 
 Update = Callable[[memoryview], None]
 Read = Callable[[int, int], Iterator[memoryview]]  # the bytes that are there from, up to

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import httpx
 
-from lastgood.runner.transport import raise_problem, transport_failures
+from lastgood.runner.wire.transport import raise_problem, transport_failures
 
 Chunks = Iterable[memoryview]
 Headers = Mapping[str, str]

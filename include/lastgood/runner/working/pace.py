@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 
 from lastgood.errors import InvalidInput
-from lastgood.runner.carrying import Chunks
 
 FIRST, MOST = 4, 16
 WINDOW = timedelta(seconds=1.5)  # of one measurement; as long again passes after each change
@@ -48,7 +47,7 @@ class Pace:
             raise InvalidInput(where="workers", reason=f"has to be 1 or more, not {workers}")
         return cls(workers, workers)
 
-    def carried(self, chunks: Chunks) -> Iterator[memoryview]:
+    def carried(self, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
         """The same chunks, counted as they are taken."""
         for chunk in chunks:
             yield chunk

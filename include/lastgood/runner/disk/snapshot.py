@@ -21,9 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from lastgood.runner.files import SNAPSHOT_FOLDERS, SourceFile, Version, new_buffer
-from lastgood.runner.parallel import in_parallel
-from lastgood.runner.stopping import Stop
+from lastgood.runner.disk.files import SNAPSHOT_FOLDERS, SourceFile, Version, new_buffer
+from lastgood.runner.working.parallel import in_parallel
+from lastgood.runner.working.stopping import Stop
 
 Snapshot = Literal["link", "copy", "none"]
 _OWNER = "owner.lock"  # locked while the process that made the folder uses it

@@ -13,9 +13,9 @@ from datetime import timedelta
 from lastgood.errors import LastgoodError
 from lastgood.rules.manifest import Manifest
 from lastgood.runner.checkpoint import Checkpoint
-from lastgood.runner.heartbeat import Heartbeat
-from lastgood.runner.http import BEAT_TIMEOUT, Answer, Coordinator
-from lastgood.runner.stopping import Stop
+from lastgood.runner.wire.heartbeat import Heartbeat
+from lastgood.runner.wire.http import BEAT_TIMEOUT, Answer, Coordinator
+from lastgood.runner.working.stopping import Stop
 
 log = logging.getLogger("lastgood.runner")
 

@@ -11,12 +11,12 @@ from typing import Protocol
 from urllib.parse import quote
 
 from lastgood.errors import GrantExpired
-from lastgood.runner.carrying import Chunks, put_bytes
-from lastgood.runner.http import API, BEAT_TIMEOUT, Coordinator
 from lastgood.runner.problems import RemoteProblem
-from lastgood.runner.retry import Transient
-from lastgood.runner.ticket import Slot, Ticket
-from lastgood.runner.transport import url_has_ended
+from lastgood.runner.sending.ticket import Slot, Ticket
+from lastgood.runner.wire.carrying import Chunks, put_bytes
+from lastgood.runner.wire.http import API, BEAT_TIMEOUT, Coordinator
+from lastgood.runner.wire.transport import url_has_ended
+from lastgood.runner.working.retry import Transient
 
 GRANT_BATCH = 256  # presigned URLs asked for at once, so that the last is used long before it ends
 _BYTES_DIFFER = 400  # of a part that was granted for its digest

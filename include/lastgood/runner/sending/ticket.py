@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Literal
 
 from lastgood.rules.manifest import ManifestObject
-from lastgood.runner.http import Answer
+from lastgood.runner.wire.http import Answer
 
 How = Literal["presigned", "endpoint", "direct"]
 ObjectRecord = ManifestObject  # a rank's answer is the object as the manifest will name it

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
-from lastgood.runner.retry import Transient
+from lastgood.runner.working.retry import Transient
 
 log = logging.getLogger("lastgood.runner")
 

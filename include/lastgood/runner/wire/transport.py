@@ -13,7 +13,7 @@ import httpx
 
 from lastgood.errors import LastgoodError
 from lastgood.runner.problems import RemoteProblem, Unreachable, problem_of
-from lastgood.runner.retry import Transient
+from lastgood.runner.working.retry import Transient
 
 CONNECT_TIMEOUT = timedelta(seconds=10)
 SILENCE_TIMEOUT = timedelta(seconds=120)  # the longest wait for the next bytes, either way

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lastgood.rules.paths import check_object_paths
 from lastgood.runner.problems import FileChanged, UnusableFiles
-from lastgood.runner.stopping import Stop
+from lastgood.runner.working.stopping import Stop
 
 Source = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 BUFFER_BYTES = 1 << 20

@@ -8,9 +8,9 @@ from typing import Self
 
 import httpx
 
-from lastgood.runner.carrying import Carrier, ThroughHttpx
-from lastgood.runner.connections import Connections
-from lastgood.runner.transport import AGENT, IDLE_LIMIT, TIMEOUT
+from lastgood.runner.wire.carrying import Carrier, ThroughHttpx
+from lastgood.runner.wire.connections import Connections
+from lastgood.runner.wire.transport import AGENT, IDLE_LIMIT, TIMEOUT
 
 _LIMITS = httpx.Limits(
     max_connections=None,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 from lastgood.errors import LastgoodError
-from lastgood.runner.stopping import Stop
+from lastgood.runner.working.stopping import Stop
 
 log = logging.getLogger("lastgood.runner")
 

@@ -1,0 +1,1 @@
+"""A checkpoint on its way in: proven before it is put in place."""

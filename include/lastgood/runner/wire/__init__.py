@@ -1,0 +1,1 @@
+"""Requests to the coordinator, and object bytes to and from a store."""

@@ -1,0 +1,1 @@
+"""How work goes on: side by side, again and again, until there is a reason to stop."""
