@@ -258,7 +258,8 @@ def test_reconcile_writes_a_report_that_can_be_shown_and_written_again(
     world.commit(1)
 
     told = lastgood("reconcile", "vision", "--json")
-    listed = lastgood("reports", "--json").document["reports"]
+    listed = lastgood("reports", "-p", "vision", "--json").document["reports"]
+    assert lastgood("reports", "list", "--json").document["reports"] == listed
     shown = lastgood("reports", "show", listed[0]["report_id"], "--json").document
     lines = lastgood("reports", "show", listed[0]["report_id"]).out
     again = lastgood("reports", "write", listed[0]["report_id"], "--folder", tmp_path / "again")
@@ -454,6 +455,24 @@ def test_every_command_and_exit_code_is_in_the_reference() -> None:
 
     assert [one for one in _commands() if f"`lastgood {one}" not in text] == []
     assert [code for code in range(6) if f"| {code} |" not in text] == []
+
+
+def test_a_project_is_an_argument_where_something_is_done_to_it_and_else_an_option() -> None:
+    from typer.main import get_command
+
+    named = set()
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        for one, inner in (getattr(command, "commands", None) or {"": command}).items():
+            for parameter in inner.params:
+                if "PROJECT" in str(parameter.metavar) and parameter.param_type_name == "argument":
+                    named.add(f"{name} {one}".strip())
+                if parameter.name == "project" and parameter.param_type_name == "option":
+                    assert parameter.opts == ["--project", "-p"]
+
+    assert named == {
+        *("verify", "mark", "sweep", "cleanup", "reconcile", "drill run", "audit export"),
+        *("project-key create", "project-key revoke"),
+    }
 
 
 def test_help_tells_the_exit_codes(lastgood: CommandLine) -> None:

@@ -140,17 +140,17 @@ def test_versions_tell_their_digest_and_since_when_they_are_in_force(
 ) -> None:
     newer = world.promote({"roles": {"hot": {"keep": "newest", "count": 5}}})
 
-    listed = lastgood("policy", "list", "vision", "--json").document["policies"]
-    shown = lastgood("policy", "show", "vision", "--json").document
-    first = lastgood("policy", "show", "vision", "--version", "short:1")
+    listed = lastgood("policy", "list", "-p", "vision", "--json").document["policies"]
+    shown = lastgood("policy", "show", "-p", "vision", "--json").document
+    first = lastgood("policy", "show", "--version", "short:1")  # of the only project
 
     assert [(one["version"], one["in_force"]) for one in listed] == [(2, True), (1, False)]
     assert [one["until"] for one in listed] == [None, listed[0]["effective_from"]]
     assert shown["version"]["digest"] == shown["digest"] == newer.digest
-    assert "newest 5" in lastgood("policy", "show", "vision").out
+    assert "newest 5" in lastgood("policy", "show").out
     assert "newest 2" in first.out
-    assert lastgood("policy", "show", "vision", "--version", "short:9").code == 4
-    assert lastgood("policy", "list", "ghost").code == 4
+    assert lastgood("policy", "show", "--version", "short:9").code == 4
+    assert lastgood("policy", "list", "--project", "ghost").code == 4
 
 
 def test_the_policy_shown_says_for_how_many_stages_each_override_holds(
@@ -168,13 +168,13 @@ def test_the_policy_shown_says_for_how_many_stages_each_override_holds(
         }
     )
 
-    shown = lastgood("policy", "show", "vision", "--json").document
+    shown = lastgood("policy", "show", "-p", "vision", "--json").document
 
     assert shown["stages_by_override"] == {
         "workloads gpt, stages sft": 1,
         "workloads later-*": 0,
     }
-    assert "override 1 holds for 0 stages now" in lastgood("policy", "show", "vision").out
+    assert "override 1 holds for 0 stages now" in lastgood("policy", "show", "-p", "vision").out
 
 
 def test_a_sweep_that_waits_is_approved_as_it_was_shown(

@@ -61,14 +61,14 @@ def test_api_page_metrics_and_command_line_say_the_same(
     assert help_text in page
     assert "a sweep looked" in page
 
-    told_here = lastgood("capacity", "vision", "--json").document["capacity"]
+    told_here = lastgood("capacity", "-p", "vision", "--json").document["capacity"]
     assert [{**one, "at": None} for one in told_here] == [{**shown, "at": None}]
     printed = lastgood("capacity")
     assert printed.code == 0
     assert "closed" in printed.out
     assert f"{help_text}: frees" in printed.out
     alerts = lastgood("status").out
-    assert "new jobs are refused; see `lastgood capacity vision`" in alerts
+    assert "new jobs are refused; see `lastgood capacity --project vision`" in alerts
 
 
 def test_what_was_recorded_is_read_as_of_an_instant(
@@ -86,6 +86,6 @@ def test_what_was_recorded_is_read_as_of_an_instant(
     assert "a proof of reach" in lastgood("capacity", "--changes").out
     tomorrow = (pressed.now() + timedelta(days=1)).isoformat()
     assert api.get("/v1/capacity", params={"at": tomorrow}).status_code == 422
-    assert lastgood("capacity", "nobody").code == 4
+    assert lastgood("capacity", "-p", "nobody").code == 4
     order = lastgood("sweep", "vision", "--dry-run").out
     assert "under pressure in local" in order

@@ -45,7 +45,7 @@ def test_a_change_goes_from_a_file_to_its_rollback_by_commands(
     )
     assert promoted_now.code == 0, promoted_now.err
     assert promoted_now.document["asked_by"] == "operator:ann"
-    listed = lastgood("policy", "list", PROJECT, "--json").document["policies"]
+    listed = lastgood("policy", "list", "--json").document["policies"]
     assert [(one["version"], one["in_force"]) for one in listed] == [(1, True), (1, False)]
     asked = lastgood("policy", "promotions", "--json").document["promotions"]
     assert [(one["policy"], one["replaces"]) for one in asked] == [("candidate@v1", "short@v1")]

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from lastgood.catalog import projects
 from lastgood.cli.exits import answer_no
-from lastgood.cli.opening import require_known, services
+from lastgood.cli.opening import services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
 from lastgood.reports.words import human_bytes, instant
 
@@ -96,30 +97,41 @@ def check_audit(
 
 @audit.command("digests")
 def audit_digests(
-    project: ProjectName,
+    project: Project = None,
     make: Annotated[
         bool, typer.Option("--make", help="First make those that are missing, as each day does.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most so many.")] = 30,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Show at most so many of each.")
+    ] = 30,
     json: Json = False,
 ) -> None:
-    """A project's daily digests, the newest last."""
+    """Each project's daily digests, the newest last."""
     from lastgood.catalog import daily_digests
     from lastgood.flows.auditing import daily_digest
 
     with services() as opened:
         with opened.catalog.transaction() as tx:
-            require_known(tx, project)
-        if make:
-            daily_digest.make(opened.catalog, opened.stores, project)
+            names = projects.names(tx) if project is None else [projects.get(tx, project).name]
+        for name in names if make else ():
+            daily_digest.make(opened.catalog, opened.stores, name)
         with opened.catalog.transaction() as tx:
-            found = daily_digests.of_project(tx, project, limit=limit)
+            found = [
+                one for name in names for one in daily_digests.of_project(tx, name, limit=limit)
+            ]
     if json:
         print_json({"digests": found})
         return
     rows = [
-        [one.day, one.number, len(one.body["stages"]), one.digest, instant(one.recorded_at)]
+        [
+            one.project,
+            one.day,
+            one.number,
+            len(one.body["stages"]),
+            one.digest,
+            instant(one.recorded_at),
+        ]
         for one in found
     ]
-    headers = ["day", ">number", ">stages", "digest", "made"]
+    headers = ["project", "day", ">number", ">stages", "digest", "made"]
     print_table(headers, rows, "None: nothing was deleted on a day that is over.")

@@ -9,7 +9,7 @@ import typer
 
 from lastgood.catalog.capacity_states import StateRow
 from lastgood.cli.opening import services
-from lastgood.cli.output import Json, print_json, print_table, say
+from lastgood.cli.output import Json, Project, print_json, print_table, say
 from lastgood.cli.typed import typed_instant
 from lastgood.errors import InvalidInput
 from lastgood.flows.room import Room
@@ -19,7 +19,7 @@ Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Show at most so ma
 
 
 def capacity(
-    project: Annotated[str | None, typer.Argument(metavar="PROJECT")] = None,
+    project: Project = None,
     at: Annotated[
         str | None,
         typer.Option(help="As it was recorded at this instant (RFC 3339).", metavar="INSTANT"),

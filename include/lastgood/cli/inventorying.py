@@ -9,6 +9,7 @@ import typer
 from lastgood.catalog import inventories as catalog_inventories
 from lastgood.catalog import projects
 from lastgood.cli.exits import end_in_part
+from lastgood.cli.listing import ListByDefault
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps
 from lastgood.cli.typed import typed_instant
@@ -18,22 +19,19 @@ from lastgood.reports.words import human_bytes, instant
 StoreName = Annotated[str, typer.Argument(metavar="STORE")]
 
 inventory = typer.Typer(
-    invoke_without_command=True, help="Inventories of stores: list (the default), take, diff."
+    cls=ListByDefault, help="Inventories of stores: list (the default), take, diff."
 )
 accounting = typer.Typer(
     no_args_is_help=True, help="What backends account, from operators: show, set."
 )
 
 
-@inventory.callback()
+@inventory.command("list")
 def list_inventories(
-    context: typer.Context,
     store: Annotated[str | None, typer.Option(metavar="STORE", help="Only this store's.")] = None,
     json: Json = False,
 ) -> None:
     """Inventories that were not deleted, the newest first."""
-    if context.invoked_subcommand is not None:
-        return
     with services() as opened, opened.catalog.transaction() as tx:
         names = [one.name for one in projects.stores(tx)]
         if store is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from lastgood.catalog import projects, stages
+from lastgood.catalog.db import Transaction
 from lastgood.catalog.projects import PolicyVersion
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import services
-from lastgood.cli.output import Json, print_json, print_table, say
+from lastgood.cli.output import Json, Project, print_json, print_table, say
 from lastgood.errors import InvalidInput, LastgoodError
 from lastgood.reports.words import instant
 from lastgood.rules import policy_text
@@ -25,7 +26,6 @@ from lastgood.rules.policy import Policy
 from lastgood.rules.policy_names import PolicyName
 from lastgood.rules.quantities import read_size
 
-ProjectName = Annotated[str, typer.Argument(metavar="PROJECT")]
 CheckpointSize = Annotated[
     str, typer.Option(metavar="SIZE", help="Of one checkpoint, to reckon the space it can need.")
 ]
@@ -60,7 +60,7 @@ def check_policy(
 
 @policy.command("show")
 def show_policy(
-    project: ProjectName,
+    project: Project = None,
     version: Annotated[
         str | None,
         typer.Option(metavar="NAME@vN", help="As `list` shows it; else the one in force."),
@@ -70,14 +70,17 @@ def show_policy(
 ) -> None:
     """The policy of a project in sentences, with its digest and since when it is in force."""
     size = _size(checkpoint_size)
-    with services() as opened, opened.catalog.transaction() as tx:
-        name = projects.get(tx, project).name
-        known = stages.names(tx, name).values()
-        chosen = (
-            projects.current_policy(tx, name)
-            if version is None
-            else projects.policy_version(tx, name, PolicyName.parse(version, "--version"))
-        )
+    from lastgood.flows.policy_change.policy_diff import project_of
+
+    with services() as opened:
+        name = project_of(opened.catalog, project)
+        with opened.catalog.transaction() as tx:
+            known = stages.names(tx, name).values()
+            chosen = (
+                projects.current_policy(tx, name)
+                if version is None
+                else projects.policy_version(tx, name, PolicyName.parse(version, "--version"))
+            )
     parsed = Policy.parse(chosen.document, where=chosen.name)
     held = Counter(parsed.override_for(one.workload, one.stage) for one in known)
     if json:
@@ -86,42 +89,50 @@ def show_policy(
         print_json({"version": _version(chosen), "stages_by_override": under, **told})
         return
     since = instant(chosen.effective_from) if chosen.effective_from else "its promotion"
-    say(f"{chosen.name} of {project}, from {since} on")
+    say(f"{chosen.name} of {name}, from {since} on")
     _tell(parsed, plan(parsed, size))
     for number, override in enumerate(parsed.overrides):
         say(f"override {number} holds for {held[override]} stages now")
 
 
 @policy.command("list")
-def list_policies(project: ProjectName, json: Json = False) -> None:
-    """Every version of a project's policy, the newest first: digest, and from when to when it was
-    in force last."""
+def list_policies(project: Project = None, json: Json = False) -> None:
+    """Every version of each project's policy, the newest first: digest, and from when to when it
+    was in force last."""
     with services() as opened, opened.catalog.transaction() as tx:
-        name = projects.get(tx, project).name
-        current = projects.current_policy(tx, name)
-        found = projects.policy_versions(tx, name)
-        taken = projects.times_in_force(tx, name)
-    spans = _spans(taken)
+        names = projects.names(tx) if project is None else [projects.get(tx, project).name]
+        found = [one for name in names for one in _listed(tx, name)]
     if json:
-        print_json(
-            {
-                "policies": [
-                    {
-                        **_version(one),
-                        "effective_from": spans.get(one.name, (None, None))[0],
-                        "until": spans.get(one.name, (None, None))[1],
-                        "in_force": one.name == current.name,
-                    }
-                    for one in found
-                ]
-            }
-        )
+        print_json({"policies": found})
         return
     rows = [
-        [one.name, one.digest[:12], *_span_words(one, current, spans), one.recorded_by]
+        [
+            one["project"],
+            f"{one['policy']}@v{one['version']}",
+            one["digest"][:12],
+            *_span_words(one),
+            one["recorded_by"],
+        ]
         for one in found
     ]
-    print_table(["policy", "digest", "from", "until", "by"], rows, "No policy yet.")
+    headers = ["project", "policy", "digest", "from", "until", "by"]
+    print_table(headers, rows, "No policy yet.")
+
+
+def _listed(tx: Transaction, project: str) -> Iterator[dict[str, Any]]:
+    found = projects.policy_versions(tx, project)
+    if not found:
+        return
+    spans = _spans(projects.times_in_force(tx, project))
+    current = projects.current_policy(tx, project) if spans else None
+    for one in found:
+        since, until = spans.get(one.name, (None, None))
+        yield {
+            **_version(one),
+            "effective_from": since,
+            "until": until,
+            "in_force": current is not None and one.name == current.name,
+        }
 
 
 def _spans(taken: Sequence[PolicyVersion]) -> dict[str, tuple[datetime | None, datetime | None]]:
@@ -137,15 +148,11 @@ def _spans(taken: Sequence[PolicyVersion]) -> dict[str, tuple[datetime | None, d
     return spans
 
 
-def _span_words(
-    one: PolicyVersion,
-    current: PolicyVersion,
-    spans: dict[str, tuple[datetime | None, datetime | None]],
-) -> tuple[str, str]:
-    since, until = spans.get(one.name, (None, None))
+def _span_words(one: Mapping[str, Any]) -> tuple[str, str]:
+    since, until = one["effective_from"], one["until"]
     if since is None:
         return "not promoted", "-"
-    if one.name == current.name:
+    if one["in_force"]:
         return instant(since), "in force"
     return instant(since), instant(until) if until else "-"
 
@@ -159,6 +166,7 @@ def _size(text: str) -> int:
 
 def _version(version: PolicyVersion) -> dict[str, Any]:
     return {
+        "project": version.project,
         "policy": version.policy,
         "version": version.version,
         "digest": version.digest,

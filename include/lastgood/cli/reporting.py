@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lastgood.catalog import reports as catalog_reports
+from lastgood.cli.listing import ListByDefault
 from lastgood.cli.opening import report_folder, require_known, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say, visible
 from lastgood.reports.diff import compare
@@ -15,17 +16,14 @@ from lastgood.reports.words import human_bytes, instant, line_name, outlook
 from lastgood.rules.byte_equation import Line
 
 reports = typer.Typer(
-    invoke_without_command=True,
-    help="Reports: list (the default), show, write, diff, schema.",
+    cls=ListByDefault, help="Reports: list (the default), show, write, diff, schema."
 )
 ReportId = Annotated[int, typer.Argument(metavar="REPORT")]
 
 
-@reports.callback()
-def list_reports(context: typer.Context, project: Project = None, json: Json = False) -> None:
+@reports.command("list")
+def list_reports(project: Project = None, json: Json = False) -> None:
     """Reports, the newest first."""
-    if context.invoked_subcommand is not None:
-        return
     with services() as opened, opened.catalog.transaction() as tx:
         require_known(tx, project)
         found = catalog_reports.summaries(tx, project=project)

@@ -190,11 +190,9 @@ def cleanup(project: ProjectName, json: Json = False) -> None:
 def reconcile(
     project: ProjectName,
     since: Annotated[
-        str | None, typer.Option(metavar="INSTANT", help="The window's start; a day before --to.")
+        str | None, typer.Option("--from", metavar="INSTANT", help="Else a day before --to.")
     ] = None,
-    to: Annotated[
-        str | None, typer.Option(metavar="INSTANT", help="The window's end; now.")
-    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="INSTANT", help="Else now.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where the files go.")] = None,
     json: Json = False,
 ) -> None:
@@ -206,9 +204,9 @@ def reconcile(
         end = typed_instant(to, "--to") or now
         if end > now:
             raise InvalidInput(where="--to", reason="it has not passed yet")
-        start = typed_instant(since, "--since") or end - timedelta(days=1)
+        start = typed_instant(since, "--from") or end - timedelta(days=1)
         if start >= end:
-            raise InvalidInput(where="--since", reason="the window ends before it begins")
+            raise InvalidInput(where="--from", reason="the window ends before it begins")
         with steps() as shown:
             told = flow.run(
                 opened.catalog,

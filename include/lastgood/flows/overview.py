@@ -161,7 +161,8 @@ def _store_alerts(one: StoreOverview, now: datetime) -> Iterator[str]:
     if one.overdue:
         yield f"{where}: {one.overdue} findings are overdue"
     if one.capacity["state"] != "open":
-        yield f"{where}: {_of_capacity(one.capacity)}; see `lastgood capacity {one.project}`"
+        see = f"see `lastgood capacity --project {one.project}`"
+        yield f"{where}: {_of_capacity(one.capacity)}; {see}"
 
 
 def _totals_alerts(tx: Transaction, stores: Collection[str]) -> Iterator[str]:
