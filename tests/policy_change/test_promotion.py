@@ -48,7 +48,9 @@ def commits(world: World, sequences: Sequence[int]) -> list[Copy]:
     return [world.commit(sequence) for sequence in sequences]
 
 
-def test_a_promotion_needs_a_fresh_difference_against_the_policy_in_force(world: World) -> None:
+def test_a_promotion_needs_a_fresh_difference_against_the_policy_in_force(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commits(world, (1, 2, 3))
     one = record(world, "candidate", ONE)
     with pytest.raises(errors.Conflict, match=r"no difference .* was recorded; run `lastgood pol"):
@@ -64,6 +66,11 @@ def test_a_promotion_needs_a_fresh_difference_against_the_policy_in_force(world:
         promote(world, one)
     diff(world, "short@v1", one, until=world.now() - timedelta(days=2))
     with pytest.raises(errors.Conflict, match=r"difference \d+ ends at"):
+        promote(world, one)
+    with monkeypatch.context() as older:
+        older.setattr(policy_diff, "made_by", lambda: ("0.0.9", "2020a"))
+        diff(world, "short@v1", one)
+    with pytest.raises(errors.Conflict, match=r"made by code 0\.0\.9 with time-zone data 2020a"):
         promote(world, one)
     diff(world, "short@v1", one)
     told = promote(world, one)

@@ -24,7 +24,7 @@ from lastgood.catalog.stage_events import StageEvents
 from lastgood.catalog.takings import Day
 from lastgood.flows import sane_clock
 from lastgood.flows.policy_change import promotion
-from lastgood.flows.retention.mark import code_version, time_zone_version
+from lastgood.flows.retention.mark import made_by
 from lastgood.flows.settings.configuration import read_policy
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_names import PolicyName
@@ -97,6 +97,7 @@ def run(
             if progress is not None:
                 progress(number)
     document = {"project": project, **comparing.to_json()}
+    code, time_zones = made_by()
     with catalog.transaction() as tx:
         new = NewDifference(
             project=project,
@@ -106,8 +107,8 @@ def run(
             candidate_digest=sides[1].policy.digest,
             from_at=instants.start,
             to_at=instants.last,
-            code_version=code_version(),
-            time_zone_version=time_zone_version(),
+            code_version=code,
+            time_zone_version=time_zones,
             document=document,
             recorded_by=actor,
         )

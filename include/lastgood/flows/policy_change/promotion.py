@@ -19,6 +19,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.projects import PolicyVersion
 from lastgood.catalog.promotions import DifferenceRow, Kind, Promotion
 from lastgood.flows import sane_clock
+from lastgood.flows.retention.mark import made_by
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_names import PolicyName
 from lastgood.rules.policy_sections import QuarantinePolicy
@@ -263,14 +264,21 @@ def _fresh_difference(
     effect: datetime | None,
     fresh: timedelta,
 ) -> DifferenceRow:
-    """The difference that shows what a promotion does. It has to be fresh now, and still when the
-    promotion takes effect: nobody looks again at that instant."""
+    """The difference that shows what a promotion does, made by the code and the time-zone data that
+    will decide. It has to be fresh now, and still when the promotion takes effect: nobody looks
+    again at that instant."""
     way_out = f"run `lastgood policy diff {current.name} {candidate.name}` and look at it"
     found = promotions.newest_difference(tx, current.project, current.digest, candidate.digest)
     if found is None:
         raise errors.Conflict(
             reason=f"no difference between {current.name}, which is in force, and {candidate.name}"
             f" was recorded; {way_out}"
+        )
+    made, now_made = (found.code_version, found.time_zone_version), made_by()
+    if made != now_made:
+        raise errors.Conflict(
+            reason=f"difference {found.difference_id} was made by code {made[0]} with time-zone"
+            f" data {made[1]}, and this is {now_made[0]} with {now_made[1]}; {way_out} again"
         )
     seen: Mapping[str, datetime] = {"was recorded": found.recorded_at, "ends": found.to_at}
     for verb, at in seen.items():

@@ -218,6 +218,11 @@ def _candidates(stage: StageHistory, decision: StageDecision) -> Iterator[MarkCa
             )
 
 
+def made_by() -> tuple[str, str]:
+    """What a decision of here is made by: the versions of the code and of the time-zone data."""
+    return code_version(), time_zone_version()
+
+
 @cache
 def code_version() -> str:
     """The version of this code."""
