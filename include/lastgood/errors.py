@@ -247,7 +247,7 @@ class SweepRefused(Conflict):
 
 
 class NoRoom(LastgoodError):
-    """No room in {store} for {project}, which stands {state} there: {asked_bytes} bytes asked, {usage_bytes}
+    """No room in {store} for {project}, which stands {state} there. In bytes: {asked_bytes} asked, {usage_bytes}
     used of {hard_bytes} hard, {reserve_bytes} reserved. Try again in {retry_after_seconds} s, after the next sweep."""
 
     status = 507
@@ -258,26 +258,26 @@ class NoRoom(LastgoodError):
 
 
 class IntegrityFailure(LastgoodError):
-    """{count} objects of attempt {attempt} are not what the manifest says; the first is {first}."""
+    """Attempt {attempt} is not what the manifest says in {count} of its objects, first in {first}."""
 
     status = 422
     type = "integrity-failure"
 
 
 class DigestMismatch(IntegrityFailure):
-    """{count} objects of attempt {attempt} have other bytes than the manifest says; the first is {first}."""
+    """Attempt {attempt} has other bytes than the manifest says in {count} of its objects, first in {first}."""
 
     type = "digest-mismatch"
 
 
 class SizeMismatch(IntegrityFailure):
-    """{count} objects of attempt {attempt} have another size than declared; the first is {first}."""
+    """Attempt {attempt} has another size than declared in {count} of its objects, first in {first}."""
 
     type = "size-mismatch"
 
 
 class MissingObject(IntegrityFailure):
-    """{count} objects of attempt {attempt} are not in the store; the first is {first}."""
+    """Attempt {attempt} lacks {count} of its objects in the store, first {first}."""
 
     type = "missing-object"
 

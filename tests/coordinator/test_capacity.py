@@ -54,8 +54,8 @@ def test_a_refused_job_gets_the_numbers_of_both_stores_and_when_to_ask_again(
     ] * 2
     assert int(answer.headers["retry-after"]) == problem["retry_after_seconds"] == 3600
     assert _changes(catalog) == [
-        ("local", "soft", f"{claimed} bytes were admitted"),
-        ("spill", "soft", f"{claimed} bytes were admitted"),
+        ("local", "soft", f"admitted: {claimed:,} bytes"),
+        ("spill", "soft", f"admitted: {claimed:,} bytes"),
     ]
     with psycopg.connect(owner_dsn) as owner:
         woken = owner.execute(
@@ -76,7 +76,7 @@ def test_what_was_admitted_finishes_although_the_project_stands_closed(
         actor="operator:test",
     )
     refused(api.writer(workload="new").prepare(1, {"a": b"1"}), 507, "no-room")
-    assert _changes(catalog)[-1] == ("local", "closed", f"{1 + MANIFEST} bytes were refused")
+    assert _changes(catalog)[-1] == ("local", "closed", f"refused: {1 + MANIFEST:,} bytes")
 
     files = {"a": bytes(4500)}
     again = ok(writer.prepare(1, files), 201)  # its answer was lost: the room is its own

@@ -587,7 +587,7 @@ class TestSharedStore:
             self._admit(tx, world, PROJECT, policy, 1)
         kinds = ["receipts-wanted", "room-wanted"]
         assert waiting(world) == [(name, kind) for name in ("other", PROJECT) for kind in kinds]
-        assert changes(world) == [("soft", "1 bytes were admitted")]
+        assert changes(world) == [("soft", "admitted: 1 byte")]
 
     def test_what_others_gave_back_before_is_promised_by_nobody(
         self, world: World, policy: Policy

@@ -599,7 +599,7 @@ def test_sound_checkpoint_of_many_formats_passes(root: Path, tmp_path: Path) -> 
 
     assert finding.verdict == "pass", finding
     assert [(one["path"], one["severity"]) for one in finding.problems] == [("notes.txt", "warn")]
-    assert finding.reason == ("6 tensors in 7 files, every value read; 1 files of no known format")
+    assert finding.reason == "6 tensors in 7 files, every value read; 1 file of no known format"
     assert finding.bytes_read > 16 * 1001 + 800
 
 

@@ -75,8 +75,8 @@ def other_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("text", "verdict"),
     [
-        ("LOUD", "pass 1 tensors in 1 files, every value read"),
-        ("quiet", "fail 1 problems; the first: a.shout, tensor line 1: it does not shout"),
+        ("LOUD", "pass 1 tensor in 1 file, every value read"),
+        ("quiet", "fail 1 problem; the first: a.shout, tensor line 1: it does not shout"),
     ],
 )
 def test_a_users_format_is_found_and_decides(

@@ -18,6 +18,7 @@ from lastgood.errors import InvalidInput, NotFound
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes, instant
 from lastgood.rules.names import CheckpointId
+from lastgood.rules.quantities import counted
 
 Kind = Literal["incident", "legal", "research", "milestone"]
 
@@ -89,11 +90,11 @@ def hold(
     if json:
         print_json(placed)
         return
-    say(f"Hold {placed.hold_id} stands on {_number(len(placed.checkpoint_ids))}.")
+    say(f"Hold {placed.hold_id} stands on {counted(len(placed.checkpoint_ids), 'checkpoint')}.")
     if placed.warning:
         say(f"{placed.warning}.")
     if placed.undone:
-        say(f"{len(placed.undone)} of its copies were taken back out of quarantine.")
+        say(f"Taken back out of quarantine: {counted(len(placed.undone), 'copy', 'copies')}.")
 
 
 def holds(
@@ -141,11 +142,7 @@ def release(
     if json:
         print_json({"hold": ended})
     else:
-        say(f"Hold {hold_id} on {_number(ended.checkpoints)} is released.")
-
-
-def _number(checkpoints: int) -> str:
-    return "1 checkpoint" if checkpoints == 1 else f"{checkpoints} checkpoints"
+        say(f"Hold {hold_id} on {counted(ended.checkpoints, 'checkpoint')} is released.")
 
 
 def _project_of(opened: Services, hold_id: UUID) -> str:

@@ -14,6 +14,7 @@ from lastgood.errors import NotFound
 from lastgood.flows.as_json import as_json
 from lastgood.reports.words import human_bytes, instant, lasting
 from lastgood.rules.names import CheckpointId, StageId
+from lastgood.rules.quantities import counted
 
 Checkpoint = Annotated[
     str,
@@ -163,7 +164,7 @@ def show(checkpoint: Checkpoint, json: Json = False) -> None:
         print_json(document)
         return
     say(f"{found.checkpoint}{'  (latest)' if found.is_latest else ''}")
-    say(f"  step {found.step}, {human_bytes(found.bytes)} in {found.objects} objects")
+    say(f"  step {found.step}, {human_bytes(found.bytes)} in {counted(found.objects, 'object')}")
     say(f"  committed {instant(found.committed_at)}, manifest {found.manifest}")
     for copy in found.copies:
         say(f"  {copy['state']} in {copy['store']} since {instant(copy['state_at'])}")

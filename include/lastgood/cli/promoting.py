@@ -17,6 +17,7 @@ from lastgood.cli.output import Json, Project, print_json, print_table, say, ste
 from lastgood.cli.typed import Because, typed_duration, typed_instant
 from lastgood.errors import InvalidInput
 from lastgood.reports.words import human_bytes, instant
+from lastgood.rules.quantities import counted
 
 VersionName = Annotated[str, typer.Argument(metavar="NAME@vN")]
 At = Annotated[
@@ -230,17 +231,18 @@ def _tell(found: dict[str, Any]) -> None:
     ]
     print_table(["", f">{names[0]}", f">{names[1]}"], table, "")
     sweep, lost = found["first_sweep"], found["lost"]
+    seen = counted(found["totals"]["seen"], "checkpoint")
     say(
-        f"{found['totals']['differing']} of {found['totals']['seen']} checkpoints were not kept"
-        f" alike; {lost['checkpoints']} could not be restored any more,"
-        f" {human_bytes(lost['bytes'])}"
+        f"not kept alike: {found['totals']['differing']} of {seen}; {lost['checkpoints']} could not"
+        f" be restored any more, {human_bytes(lost['bytes'])}"
     )
     over = [f"{kind} {count}" for kind, count in found["overriding"].items() if kind != "holds"]
     say(f"kept by no role but: {', '.join(over) or 'nothing'}")
     say(
-        f"first sweep: {sweep['copies']} copies, {human_bytes(sweep['bytes'])}, of which"
-        f" {sweep['kept_by_current']} checkpoints, {human_bytes(sweep['kept_by_current_bytes'])},"
-        f" by the change; {sweep['taken_back']} come back"
+        f"first sweep: {counted(sweep['copies'], 'copy', 'copies')}, {human_bytes(sweep['bytes'])},"
+        f" of which {counted(sweep['kept_by_current'], 'checkpoint')},"
+        f" {human_bytes(sweep['kept_by_current_bytes'])}, by the change; {sweep['taken_back']} come"
+        " back"
     )
     if sweep["must_be_approved"]:
         say("WARNING: the first sweep must be approved")

@@ -13,6 +13,7 @@ from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps
 from lastgood.flows.rebuilding.result import Problem, Result
 from lastgood.reports.words import human_bytes
+from lastgood.rules.quantities import counted
 
 
 def rebuild(
@@ -58,9 +59,10 @@ def _say(told: Result) -> None:
     else:
         say(f"catalog {told.catalog_id} is at incarnation {told.incarnation}")
     for name, seen in told.stores.items():
-        say(f"store {name}: {seen['keys']} keys, {seen['prefixes']} attempts")
+        say(f"store {name}: {counted(seen['keys'], 'key')}, {counted(seen['prefixes'], 'attempt')}")
         if seen["foreign_keys"]:
-            say(f"  {seen['foreign_keys']} keys are not lastgood's: {', '.join(seen['foreign'])}")
+            foreign = counted(seen["foreign_keys"], "key")
+            say(f"  not lastgood's: {foreign}, {', '.join(seen['foreign'])}")
     for name, count in told.counts().items():
         if count:
             say(f"{name.replace('_', ' ')}: {count}")
@@ -112,4 +114,4 @@ def release_preview(
     print_table(["checkpoint", "leaves", ">size", "when"], rows, "Nothing: all is kept otherwise.")
     if rows:
         total = human_bytes(sum(one.bytes for one in leaving))
-        say(f"{len(rows)} checkpoints, {total}, would be candidates of the next mark")
+        say(f"Candidates of the next mark: {counted(len(rows), 'checkpoint')}, {total}")

@@ -16,6 +16,7 @@ from lastgood.cli.typed import Because, not_empty, typed_duration
 from lastgood.errors import NotFound
 from lastgood.flows.services import Services
 from lastgood.reports.words import instant
+from lastgood.rules.quantities import counted
 from lastgood.rules.scope import Scope
 
 RetirementId = Annotated[UUID, typer.Argument(metavar="RETIREMENT", help="As `list` shows it.")]
@@ -62,8 +63,7 @@ def ask_retirement(
     if json:
         print_json({"retirement": recorded, "effective_at": recorded.effective_at, "stages": count})
         return
-    stages = "1 stage" if count == 1 else f"{count} stages"
-    say(f"Retirement {recorded.retirement_id} of {where}: {stages}.")
+    say(f"Retirement {recorded.retirement_id} of {where}: {counted(count, 'stage')}.")
     _tell_next(recorded)
 
 

@@ -125,7 +125,7 @@ def ensure_lifecycle(
         if found.applied:
             say("The rule was written, and read back with all others as they were.")
         elif judged.proposal is not None:
-            say(f"Proposed beside the bucket's {len(judged.proposal) - 1} other rules:")
+            say(f"Proposed beside the bucket's other rules ({len(judged.proposal) - 1}):")
             say(json_text.dumps(judged.ours, indent=2))
             say(f"`lastgood store ensure-lifecycle {name} --apply` writes it.")
     if judged.state != "kept":

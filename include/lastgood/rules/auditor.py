@@ -23,6 +23,7 @@ from lastgood.rules.chain import Link
 from lastgood.rules.deletion_evidence import Known, KnownMark, KnownReceipt, unjustified
 from lastgood.rules.names import CheckpointId
 from lastgood.rules.policy import Policy
+from lastgood.rules.quantities import counted
 
 FORMAT = "lastgood-audit"
 FORMAT_VERSION = 2
@@ -226,7 +227,7 @@ class Auditor:
         if answers.to_json() != body["keys"]:
             yield "what the store answered for its keys is not what was certified"
         if answers.refused:
-            yield f"the store refused {len(answers.refused)} keys to the end"
+            yield f"the store refused {counted(len(answers.refused), 'key')} to the end"
         proof = body["proof"]
         if proof.get("listing") != "complete" or proof.get("keys_left") != 0:
             yield "its proof does not say that nothing was left"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lastgood.rules.policy import Policy
-from lastgood.rules.quantities import rough_size
+from lastgood.rules.quantities import counted, rough_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Plan:
                 f"{roles} separate copies of {rough_size(self.checkpoint_bytes)} are"
                 f" {rough_size(self.separate_bytes)} at most."
             )
-            yield f"As labels on one copy: the union, at most {self.checkpoints} checkpoints."
+            most = counted(self.checkpoints, "checkpoint")
+            yield f"As labels on one copy: the union, at most {most}."
         if self.unbounded:
             yield f"Not counted, because only history bounds them: {', '.join(self.unbounded)}."
 

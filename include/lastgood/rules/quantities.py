@@ -98,7 +98,13 @@ def rough_size(size_bytes: int) -> str:
             tenths = round(Fraction(size_bytes * 10, scale))
             fraction = f".{tenths % 10}" if tenths % 10 else ""
             return f"{tenths // 10}{fraction} {_PREFIXES[index - 1].replace('K', 'k')}B"
-    return f"{size_bytes} bytes"
+    return counted(size_bytes, "byte")
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number of things for a sentence: `1 copy`, `1,024 copies`; `many` where it is not `one`
+    with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _decimal(whole: str, fraction: str | None) -> Fraction:

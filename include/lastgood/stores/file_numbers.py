@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lastgood.rules.accounting import Covers, Number
+from lastgood.rules.quantities import counted
 from lastgood.stores.keys import QUARANTINE, RESERVED
 from lastgood.stores.tree import FOLDER, Tree
 from lastgood.stores.walk import DEPTH_LIMIT
@@ -113,7 +114,7 @@ class DeletedOpen:
         if self.holders:
             said.append(f"deleted files are held open by {', '.join(self.holders)}")
         if self.unseen:
-            said.append(f"{self.unseen} processes could not be looked into")
+            said.append(f"{counted(self.unseen, 'process', 'processes')} could not be looked into")
         return "; ".join(said)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lastgood.rules.manifest import Manifest
+from lastgood.rules.quantities import counted
 from lastgood.validators import isolation
 from lastgood.validators.formats.base import installed
 from lastgood.validators.isolation import Limits, Outcome
@@ -83,7 +84,8 @@ def _judge(
     bytes_read = done["bytes_read"] if done else 0
     failures = [one for one in problems if one["severity"] == "fail"]
     if failures:
-        reason = f"{len(failures)} problems; the first: {shown(failures[0])}"
+        number = counted(len(failures), "problem")
+        reason = f"{number}; the first: {shown(failures[0])}"
         return FormatFinding("fail", reason, outcome, bytes_read, tuple(problems))
     if not outcome.succeeded or done is None:
         begun = [line["path"] for line in lines if line["event"] == "begin"]
@@ -96,8 +98,9 @@ def _judge(
             "inconclusive", reason, outcome, bytes_read, tuple(problems), settled=True
         )
     else:
-        more = f"; {len(unknown)} files of no known format" if unknown else ""
-        reason = f"{done['tensors']} tensors in {done['files']} files, every value read{more}"
+        more = f"; {counted(len(unknown), 'file')} of no known format" if unknown else ""
+        tensors, files = counted(done["tensors"], "tensor"), counted(done["files"], "file")
+        reason = f"{tensors} in {files}, every value read{more}"
         return FormatFinding("pass", reason, outcome, bytes_read, tuple(problems))
     return FormatFinding("inconclusive", reason, outcome, bytes_read, tuple(problems))
 

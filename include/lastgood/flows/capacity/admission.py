@@ -14,6 +14,7 @@ from lastgood.flows.capacity.pressure import StoreStanding
 from lastgood.rules.capacity import Admission, Freed, Use
 from lastgood.rules.capacity import admit as decide
 from lastgood.rules.policy_sections import CapacityPolicy
+from lastgood.rules.quantities import counted
 from lastgood.stores.base import Store
 
 
@@ -50,7 +51,7 @@ def admit(
                 store.name,
                 policy,
                 _with_claim(used, asked_bytes),
-                cause=f"{asked_bytes} bytes were admitted",
+                cause=f"admitted: {counted(asked_bytes, 'byte')}",
                 actor=actor,
             )
             return store

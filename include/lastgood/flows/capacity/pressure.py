@@ -17,6 +17,7 @@ from lastgood.catalog.reach_proofs import ProofRow
 from lastgood.flows.policies import policy_of
 from lastgood.rules.capacity import CapacityState, Standing
 from lastgood.rules.policy_sections import CapacityPolicy
+from lastgood.rules.quantities import counted
 
 ROOM_WANTED = "room-wanted"
 RECEIPTS_WANTED = "receipts-wanted"
@@ -59,7 +60,7 @@ def observe(catalog: Catalog, project: str, *, cause: str, actor: str) -> Sequen
 def refused(catalog: Catalog, project: str, *, asked_bytes: int) -> None:
     """After a prepare found no room: record where the project stands, and wake who can make
     some."""
-    observe(catalog, project, cause=f"{asked_bytes} bytes were refused", actor="admission")
+    observe(catalog, project, cause=f"refused: {counted(asked_bytes, 'byte')}", actor="admission")
     with catalog.transaction() as tx:
         outbox.wake(tx, project, ROOM_WANTED)
 

@@ -31,6 +31,7 @@ from lastgood.flows.cleaning.pending_uploads import abort
 from lastgood.flows.cleaning.upload_look import Look, prove_gone
 from lastgood.flows.inventories.merge import Cause
 from lastgood.flows.inventories.owners import unit_of
+from lastgood.rules.quantities import counted
 from lastgood.stores.base import EVERYTHING, Store
 from lastgood.stores.begun import begun_uploads
 
@@ -162,7 +163,7 @@ def _sighting(unit: str, entries: Sequence[Entry]) -> Sighting:
             {
                 "key": one.key,
                 "bytes": one.part_bytes or 0,
-                "detail": f"upload {one.upload_id}, {one.parts} parts",
+                "detail": f"upload {one.upload_id}, {counted(one.parts or 0, 'part')}",
             }
             for one in entries[:_SAMPLES]
         ],

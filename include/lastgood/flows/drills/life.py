@@ -147,7 +147,7 @@ class Life:
         self._tell(
             "the soft watermark is crossed, and the project stands soft",
             standing.state is CapacityState.SOFT,
-            f"{self._own_bytes()} bytes are used of {soft}; the state is {standing.state}",
+            f"of {soft} bytes {self._own_bytes()} are used; the state is {standing.state}",
         )
         job.end()
         return _Saved(first, saved[0], (saved[1], saved[2]), newest)
@@ -201,7 +201,7 @@ class Life:
             self._tell(
                 f"{copy.checkpoint} has a certificate, and the store has nothing of it",
                 certificate is not None and not left,
-                f"{len(left)} keys are left; certificate"
+                f"keys left: {len(left)}; certificate"
                 f" {'none' if certificate is None else certificate.certificate}",
             )
 
@@ -238,7 +238,7 @@ class Life:
         self._tell(
             "usage is below the target",
             standing.over_soft_bytes == 0,
-            f"{self._own_bytes()} bytes are used; the state is {standing.state}",
+            f"in bytes, {self._own_bytes()} are used; the state is {standing.state}",
         )
 
     def _audited(self) -> None:

@@ -14,6 +14,7 @@ from lastgood.catalog.inventory import ExpectedObject
 from lastgood.flows.inventories.owners import Belonging, Owners, is_kept_inventory
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.layout import ControlKey, parse_key
+from lastgood.rules.quantities import counted
 from lastgood.stores.base import PendingUpload, StoredObject
 
 
@@ -172,5 +173,5 @@ def settle_upload(upload: PendingUpload, owners: Owners) -> Entry:
     cause, detail = None, ""
     if line not in _UPLOAD_LINES and not is_kept_inventory(place.owner):
         line, cause = Line.UNEXPLAINED, Cause.UNKNOWN_UPLOAD
-        detail = f"upload {upload.upload_id}, {upload.parts} parts"
+        detail = f"upload {upload.upload_id}, {counted(upload.parts, 'part')}"
     return Entry(place.project, line, upload.part_bytes_held, upload.key, place.unit, cause, detail)

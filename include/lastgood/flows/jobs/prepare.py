@@ -98,7 +98,7 @@ def prepare(
     """
     if not request.objects or len(request.objects) > OBJECTS_LIMIT:
         raise InvalidInput(
-            where="$.objects", reason=f"{len(request.objects)} objects; give 1 to {OBJECTS_LIMIT}"
+            where="$.objects", reason=f"there are {len(request.objects)}; give 1 to {OBJECTS_LIMIT}"
         )
     with catalog.transaction() as tx:
         names = [projects.get(tx, writer.project).store, *_spill_store(tx, writer.project)]

@@ -11,6 +11,7 @@ from lastgood.flows.rebuilding.scan import NAMED_LIMIT, FoundPrefix
 from lastgood.rules import canonical, layout
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.names import ManifestDigest
+from lastgood.rules.quantities import counted
 from lastgood.stores.base import ForeignEntry, Key, KeyMissing, Store
 from lastgood.stores.hashing import ExpectedObject, Progress, VerifiedObject, verify_objects
 
@@ -68,7 +69,8 @@ def verify(store: Store, said: Said, progress: Progress | None = None) -> Whole:
     if bad:
         named = [_problem(found, one) for one in bad[:NAMED_LIMIT]]
         first = f"{named[0]['problem']} of {named[0]['path']}"
-        reason = f"{len(bad)} of {len(verified)} objects are wrong; the first: {first}"
+        of_all = counted(len(verified), "object")
+        reason = f"wrong: {len(bad)} of {of_all}; the first: {first}"
         raise NotWhole(reason, named)
     versions: dict[str, str | None] = {one.path: None for one in manifest.objects}
     if store.profile.versioned:

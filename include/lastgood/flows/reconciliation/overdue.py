@@ -16,6 +16,7 @@ from lastgood.catalog.findings import Finding
 from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.reconciliation.report import finding_json
 from lastgood.reports.words import human_bytes, instant, lasting
+from lastgood.rules.quantities import counted
 
 _SHOWN = 50
 
@@ -62,8 +63,9 @@ class Alert:
         project = "no project" if one.project == SHARED else one.project
         return (
             f"{one.cause} in {one.store}:{one.key_range or 'the whole store'} ({project}):"
-            f" {one.objects} objects, {human_bytes(one.size_bytes)}; due {instant(one.deadline)},"
-            f" {lasting(self.at - one.deadline)} ago; finding {one.finding_id}"
+            f" {counted(one.objects, 'object')}, {human_bytes(one.size_bytes)}; due"
+            f" {instant(one.deadline)}, {lasting(self.at - one.deadline)} ago; finding"
+            f" {one.finding_id}"
         )
 
 

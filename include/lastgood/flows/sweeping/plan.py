@@ -24,7 +24,7 @@ from lastgood.flows.policy_change import promotion
 from lastgood.rules.canonical import canonical_json
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_sections import QuarantinePolicy
-from lastgood.rules.quantities import instant_text, rough_size
+from lastgood.rules.quantities import counted, instant_text, rough_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,12 @@ class Plan:
         return tuple(copy for copy in found if copy.copy_id in ids)
 
     @property
+    def waiting(self) -> int:
+        """How many copies are not taken before an approval, or while a promotion cools."""
+        taken = len(self.may_delete) + len(self.may_quarantine)
+        return len(self.delete) + len(self.quarantine) - taken
+
+    @property
     def asks(self) -> str | None:
         """Why something of it must be approved first; None if nothing must, or all of it is."""
         let = (
@@ -108,7 +114,7 @@ class Plan:
         for step in ("delete", "quarantine"):
             found: Sequence[Copy] = getattr(self, step)
             size = rough_size(sum(copy.stored_bytes for copy in found))
-            lines += ["", f"**{step}: {len(found)} copies, {size}**", ""]
+            lines += ["", f"**{step}: {counted(len(found), 'copy', 'copies')}, {size}**", ""]
             lines += [
                 f"- `{copy.checkpoint}` in `{copy.store}`, {rough_size(copy.stored_bytes)}"
                 for copy in found[:most]
@@ -121,7 +127,8 @@ class Plan:
         for step in ("finish", "delete", "quarantine", "take_back"):
             found: Sequence[Copy] = getattr(self, step)
             size = rough_size(sum(copy.stored_bytes for copy in found))
-            lines.append(f"{step.replace('_', ' ')}: {len(found)} copies, {size}")
+            number = counted(len(found), "copy", "copies")
+            lines.append(f"{step.replace('_', ' ')}: {number}, {size}")
             lines += [f"  {copy.checkpoint} in {copy.store}" for copy in found]
         lines.append(f"digest {self.digest}")
         lines += [

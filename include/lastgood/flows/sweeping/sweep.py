@@ -47,7 +47,7 @@ class _Told:
     alerts: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     freed_bytes: int = 0
-    left: int = 0  # copies for the next run
+    left: int = 0  # copies for a later run
 
     def stays(self, copy: Copy, verdict: Verdict) -> None:
         self.counts["kept"] += 1
@@ -80,9 +80,9 @@ def run(
     Refuses whole (and changes nothing) with CatalogBehind, ForeignCatalog or ClockJump. Under a
     mark that cannot be swept only deletions under way are finished, then MarkNotSweepable is
     raised. Where the plan must be approved, or a store failed, everything else is done and the
-    summary says so (`stop`, `failed`). What a batch leaves is for the next run (`left`). Where the
-    project stands above soft in a store, it is marked anew and what can be reached is proven and
-    recorded first.
+    summary says so (`stop`, `failed`). What waits, and what a batch or a store that failed leaves,
+    is for a later run (`left`). Where the project stands above soft in a store, it is marked anew
+    and what can be reached is proven and recorded first.
     """
     sane_clock.require(catalog)
     control_keys.guard(catalog, stores, project)
@@ -157,7 +157,7 @@ def execute(
     sweeping.each(deletes, sweeping.delete)
     hides = hiding.each(run_of.quarantine, lambda: told.counts["quarantined"])
     sweeping.each(hides, sweeping.quarantine)
-    told.left = deleting.left + hiding.left
+    told.left += deleting.left + hiding.left + plan.waiting
     return told.to_json(plan)
 
 
@@ -176,6 +176,7 @@ class _Sweeping:
         so is a copy that another process is at, or whose folder holds what no store makes."""
         for copy in found:
             if copy.store in self.broken:
+                self.told.left += 1
                 continue
             try:
                 step(copy)

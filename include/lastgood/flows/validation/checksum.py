@@ -10,6 +10,7 @@ from lastgood.catalog.copies import Copy
 from lastgood.flows.validation.findings import Finding, absent_or_failed, unreadable
 from lastgood.rules import canonical, layout
 from lastgood.rules.manifest import Manifest
+from lastgood.rules.quantities import counted
 from lastgood.stores.base import Key, KeyMissing, Store, StoreError
 from lastgood.stores.hashing import ExpectedObject, Progress, VerifiedObject, verify_objects
 
@@ -38,11 +39,12 @@ def _check(store: Store, copy: Copy, manifest: bytes, progress: Progress | None)
     verified = verify_objects(store, expected, reread=True, progress=progress)
     bytes_read = sum(one.bytes_read for one in verified)
     problems = [_problem(one) for one in verified if not one.ok]
+    objects = counted(len(verified), "object")
     if problems:
         first = f"{problems[0]['problem']} of {problems[0]['path']}"
-        reason = f"{len(problems)} of {len(verified)} objects are wrong; the first: {first}"
+        reason = f"wrong: {len(problems)} of {objects}; the first: {first}"
         return absent_or_failed(store, reason, problems, bytes_read)
-    return Finding("pass", f"{len(verified)} objects, every byte read", bytes_read)
+    return Finding("pass", f"{objects}, every byte read", bytes_read)
 
 
 def _manifest(store: Store, copy: Copy, known: bytes) -> Manifest:
