@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,11 @@ from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
 from lastgood.reports.words import human_bytes, instant
+from lastgood.rules.quantities import counted
+
+if TYPE_CHECKING:
+    from lastgood.flows.auditing.audit import Audit
+    from lastgood.flows.auditing.audit_file import Checked
 
 audit = typer.Typer(
     invoke_without_command=True,
@@ -40,14 +45,20 @@ def audit_catalog(
         print_json(found)
     else:
         say(
-            f"{found.receipts} receipts, {found.tombstones} tombstones"
-            f" ({found.open_tombstones} not yet proven), {found.certificates} certificates and"
-            f" {found.digests} daily digests of {found.stages} stages"
+            f"{_records(found)} and {counted(found.digests, 'daily digest')} of"
+            f" {counted(found.stages, 'stage')}"
         )
         rows = [[one.kind, one.name, one.problem] for one in found.breaks]
         print_table(["what", "name", "problem"], rows, "Every record is whole and unaltered.")
     if found.breaks:
         answer_no()
+
+
+def _records(found: Audit | Checked) -> str:
+    return (
+        f"{counted(found.receipts, 'receipt')}, {counted(found.tombstones, 'tombstone')}"
+        f" ({found.open_tombstones} not yet proven), {counted(found.certificates, 'certificate')}"
+    )
 
 
 @audit.command("export")
@@ -83,12 +94,10 @@ def check_audit(
     if json:
         print_json(found)
     else:
-        say(
-            f"{found.project}: {found.receipts} receipts, {found.tombstones} tombstones"
-            f" ({found.open_tombstones} not yet proven), {found.certificates} certificates"
-        )
+        say(f"{found.project}: {_records(found)}")
         until = "no day" if found.covered_until is None else f"{found.covered_until}"
-        say(f"  {found.digests} daily digests, until {until}: {found.newest_digest or 'none'}")
+        digests = counted(found.digests, "daily digest")
+        say(f"  {digests}, until {until}: {found.newest_digest or 'none'}")
         rows = [[one.kind, one.name, one.problem] for one in found.breaks]
         print_table(["what", "name", "problem"], rows, "Every record is whole and unaltered.")
     if found.breaks:

@@ -24,7 +24,7 @@ from lastgood.rules.document import Node
 from lastgood.rules.planning import Plan, plan
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_names import PolicyName
-from lastgood.rules.quantities import read_size
+from lastgood.rules.quantities import counted, read_size
 
 CheckpointSize = Annotated[
     str, typer.Option(metavar="SIZE", help="Of one checkpoint, to reckon the space it can need.")
@@ -92,7 +92,7 @@ def show_policy(
     say(f"{chosen.name} of {name}, from {since} on")
     _tell(parsed, plan(parsed, size))
     for number, override in enumerate(parsed.overrides):
-        say(f"override {number} holds for {held[override]} stages now")
+        say(f"override {number} holds for {counted(held[override], 'stage')} now")
 
 
 @policy.command("list")
