@@ -50,9 +50,42 @@ def test_a_lent_lease_is_fetched_by_and_stays_its_owners(
     path = f"/lastgood/v1/runner/readers/{acquired['lease']}"
     ok(client.get(path, headers=bearer(acquired["token"])))
     client.delete(path, headers=bearer(acquired["token"]))
-    assert fetch.main([str(tmp_path / "again"), str(message)], environment) == fetch.MAY_PASS
+    assert fetch.main([str(tmp_path / "again"), str(message)], environment) == fetch.NO_LEASE
     assert "lease-expired" in message.read_text()
     assert acquired["token"] not in message.read_text() + capsys.readouterr().err
     del environment[fetch.TOKEN]
     assert fetch.main([str(tmp_path / "again"), str(message)], environment) == fetch.MAY_PASS
     assert fetch.TOKEN in message.read_text()
+
+
+@pytest.mark.parametrize(("left_bytes", "kind"), [(None, "key-missing"), (400, "object-short")])
+def test_what_is_not_in_the_store_is_damage(
+    api: Api,
+    client: httpx.Client,
+    store_root: Path,
+    tmp_path: Path,
+    left_bytes: int | None,
+    kind: str,
+) -> None:
+    api.writer().save(1, FILES)
+    acquired = ok(api.reader(), 201)
+    environment = {
+        fetch.URL: str(client.base_url),
+        fetch.LEASE: acquired["lease"],
+        fetch.TOKEN: acquired["token"],
+    }
+    (damaged,) = store_root.rglob("a.bin")
+    damaged.parent.chmod(0o700)
+    damaged.chmod(0o600)
+    if left_bytes is None:
+        damaged.unlink()
+    else:
+        damaged.write_bytes(damaged.read_bytes()[:left_bytes])
+    message = tmp_path / "message"
+
+    assert fetch.main([str(tmp_path / "got"), str(message)], environment) == fetch.CORRUPT
+
+    told = message.read_text()
+    assert "corrupt-object" in told
+    assert "model/a.bin" in told
+    assert kind in told

@@ -9,9 +9,11 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
-from lastgood.runner import RemoteProblem, Unreachable
+from lastgood.runner import RemoteProblem, Unreachable, fetch
+from lastgood.runner.problems import CorruptObject
 from lastgood.stores import parts
 from tests.faults.s3_proxy import REQUEST_ID, Answer, Rule, S3Proxy
 from tests.runner.conftest import QUICK, RunningCoordinator, contents, write_checkpoint
@@ -80,6 +82,29 @@ def test_a_checkpoint_is_read_through_what_passes(
             workload.download("latest", tmp_path / str(number))
             assert s3_proxy.faults == rule.times
             assert contents(tmp_path / str(number)) == contents(folder)
+
+
+def test_an_object_that_the_store_lacks_is_damage_and_a_lost_bucket_is_not(
+    coordinator: RunningCoordinator, s3_proxy: S3Proxy, folder: Path, tmp_path: Path
+) -> None:
+    with coordinator.workload().acquire() as run:
+        run.save(folder, step=1)
+    asked = {"workload": "mlp", "stage": coordinator.stage, "checkpoint": "latest", "reader": "x"}
+    lent = httpx.post(
+        f"{coordinator.url}/lastgood/v1/runner/readers",
+        json=asked,
+        headers={"Authorization": f"Bearer {coordinator.project_key}"},
+    ).json()
+
+    def fetched(into: str) -> object:
+        return fetch.fetch(coordinator.url, lent["lease"], lent["token"], tmp_path / into)
+
+    s3_proxy.set(Rule(READ, Answer(404, "NoSuchBucket"), times=None))
+    with pytest.raises(RemoteProblem, match="NoSuchBucket"):
+        fetched("bucket")
+    s3_proxy.set(Rule(READ, Answer(404, "NoSuchKey"), times=None))
+    with pytest.raises(CorruptObject, match=r"big\.bin .* is damaged.*NoSuchKey"):
+        fetched("object")
 
 
 def test_what_stays_is_told(

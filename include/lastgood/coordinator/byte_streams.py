@@ -35,6 +35,13 @@ class StreamBroken(LastgoodError):
     type = "stream-broken"
 
 
+class ObjectShort(LastgoodError):
+    """The object ends {left_bytes} bytes before what was committed: it is damaged in the store."""
+
+    status = 422
+    type = "object-short"
+
+
 Buffer = list[bytes]
 _Item = Buffer | LastgoodError | None  # None: the body is over
 
@@ -97,9 +104,22 @@ async def send(
             wanted = min(left, BUFFER_BYTES)
             data = await anyio.to_thread.run_sync(stream.read, wanted, limiter=limiter)
             if not data:
-                raise StreamBroken(reason=f"{left} bytes are missing in the store")
+                raise ObjectShort(left_bytes=left)
             left -= len(data)
             yield data
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(opened.__exit__, None, None, None, limiter=limiter)
+
+
+async def begun(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same stream with its first bytes already read: what fails there is told in place of an
+    answer, not by breaking one off."""
+    first = await anext(stream, b"")
+
+    async def all_of_it() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in stream:
+            yield chunk
+
+    return all_of_it()

@@ -82,8 +82,9 @@ async def get_object(
     }
     if partial:
         headers["Content-Range"] = f"bytes {start}-{start + size_bytes - 1}/{item.size_bytes}"
+    sent = byte_streams.send(opened, size_bytes, services.byte_streams)
     return StreamingResponse(
-        byte_streams.send(opened, size_bytes, services.byte_streams),
+        await byte_streams.begun(sent),
         status_code=206 if partial else 200,
         media_type="application/octet-stream",
         headers=headers,
