@@ -33,9 +33,12 @@ class Answer:
     message: str = "said the proxy"
     inside: str = ""  # further elements of the error
     headers: dict[str, str] = field(default_factory=dict)
+    page: bytes | None = None  # of a gateway before the server, in the place of an error of S3
 
     @property
     def content(self) -> bytes:
+        if self.page is not None:
+            return self.page
         error = f"<Code>{self.code}</Code><Message>{self.message}</Message>{self.inside}"
         ids = f"<RequestId>{REQUEST_ID}</RequestId>"
         return f'<?xml version="1.0"?><Error>{error}{ids}</Error>'.encode()
@@ -130,8 +133,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.recv(1)  # its end
             self.close_connection = True
         elif rule.answer is not None:
-            headers = {"x-amz-request-id": REQUEST_ID, **rule.answer.headers}
-            self._send(rule.answer.status, headers, rule.answer.content, None)
+            ids = {} if rule.answer.page is not None else {"x-amz-request-id": REQUEST_ID}
+            headers = {**ids, **rule.answer.headers}
+            self._send(rule.answer.status, headers, rule.answer.content, rule.cut_bytes)
         else:
             status, headers, content = self._forwarded(proxy, body)
             if rule.edited is not None:

@@ -3,6 +3,7 @@ kind with the request id. Nothing is taken for done that was not."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +24,10 @@ from lastgood.stores.base import (
     Outcome,
     Part,
     Prefix,
+    StoredObject,
     StoreError,
+    UploadGone,
+    UploadId,
 )
 from lastgood.stores.s3 import S3Store
 from lastgood.stores.s3_client import CONFIG, prepared
@@ -137,6 +141,7 @@ def uploads(store: S3Store) -> None:
     assert list(store.uploads(Prefix(""))) == []
 
 
+OLD = StoredObject(Key("demo/old"), 3)
 LIST, PUT, GET, HEAD = r"^GET .*list-type=2", r"^PUT ", r"^GET .*old", r"^HEAD "
 BULK, BEGIN = r"^POST .*\?delete", r"^POST .*\?uploads"
 PART, COMPLETE = r"^PUT .*partNumber", r"^POST .*uploadId"
@@ -212,6 +217,119 @@ def test_what_stays_is_told_by_its_kind(
     assert type(caught.value) is kind
     if rule.answer is not None:
         assert REQUEST_ID in str(caught.value)
+
+
+LOGIN = Answer(200, "", page=b"<html><body>Who are you?</body></html>")
+NO_CONTENT = Answer(204, "", page=b"")
+LOST_ROUTE = Answer(404, "", page=b"<html><body>default backend - 404</body></html>")
+HALF = Answer(404, "", page=b'<?xml version="1.0"?><Error><Code>NoSuchKey</Co')
+CLOSED = Answer(403, "", page=b"<html><body>Forbidden</body></html>")
+FOREIGN = (LOGIN, NO_CONTENT, LOST_ROUTE, HALF, CLOSED)
+GET_PARTS, GET_UPLOADS = r"^GET .*uploadId", r"^GET .*\?.*uploads"
+Begun = tuple[Key, UploadId, Part]
+_names = itertools.count()
+
+
+def begin(store: S3Store) -> Begun:
+    key = Key(f"demo/new-{next(_names)}")
+    upload_id = store.create_upload(key, 6)
+    return key, upload_id, store.write_part(key, upload_id, 1, 6, [b"upload"])
+
+
+def opens(store: S3Store) -> None:
+    assert not S3Store("cold", store.client, store.bucket).profile.versioned
+
+
+def shows_uploads(store: S3Store, begun: Begun) -> None:
+    assert begun[1] in [one.upload_id for one in store.uploads(Prefix("demo/"))]
+
+
+def aborts(store: S3Store, begun: Begun) -> None:
+    store.abort_upload(*begun[:2])
+    with pytest.raises(UploadGone):
+        store.parts(*begun[:2])
+
+
+CONCLUDING: dict[str, tuple[str, Callable[[S3Store, Begun], object]]] = {
+    "a listing": (LIST, lambda store, begun: list(store.list(Prefix("demo/")))),
+    "a read": (GET, lambda store, begun: reads(store)),
+    "a look": (HEAD, lambda store, begun: looks(store)),
+    "a write": (PUT, lambda store, begun: store.put_new(Key(f"{begun[0]}.json"), b"{}")),
+    "the versioning": (r"\?versioning", lambda store, begun: opens(store)),
+    "the Object Lock": (r"\?object-lock", lambda store, begun: store._locks.possible()),
+    "a legal hold": (r"\?legal-hold", lambda store, begun: store._locks.locked([OLD])),
+    "the rules": (r"\?lifecycle", lambda store, begun: store.lifecycle().read()),
+    "parts": (GET_PARTS, lambda store, begun: store.parts(*begun[:2])),
+    "uploads": (GET_UPLOADS, shows_uploads),
+    "the parts of an aborted upload": (GET_PARTS, aborts),
+    "a completion": (COMPLETE, lambda store, begun: store.complete_upload(*begun[:2], [begun[2]])),
+}
+
+
+@pytest.mark.parametrize(("asked", "works"), CONCLUDING.values(), ids=CONCLUDING.keys())
+def test_nothing_is_concluded_from_a_page_that_is_not_of_s3(
+    store: S3Store, proxy: S3Proxy, asked: str, works: Callable[[S3Store, Begun], object]
+) -> None:
+    pages = FOREIGN if asked != HEAD else (LOGIN, LOST_ROUTE)  # the others differ by their bodies
+    for page in pages:
+        begun = begin(store)
+        proxy.set(Rule(asked, page, times=None))
+        with pytest.raises(StoreError, match="NotAnAnswerOfS3") as caught:
+            works(store, begun)
+        assert type(caught.value) is StoreError
+        proxy.set()
+        begun = begin(store)
+        proxy.set(Rule(asked, page))
+        works(store, begun)
+        assert proxy.faults == 1
+
+
+def test_a_refusal_whose_words_break_off(store: S3Store, proxy: S3Proxy) -> None:
+    proxy.set(Rule(GET, SLOW, cut_bytes=40))
+    reads(store)
+    assert proxy.faults == 1
+    proxy.set(Rule(GET, DENIED, cut_bytes=40, times=None))
+    with pytest.raises(StoreSilent, match=r"broken|closed|reset"):
+        reads(store)
+
+
+def test_a_redirection_that_names_no_region_is_not_followed_in_a_circle(
+    store: S3Store, proxy: S3Proxy
+) -> None:
+    proxy.set(Rule("", Answer(307, "", page=b"", headers={"Location": "/login"}), times=None))
+    with pytest.raises(WrongRegion, match="/login"):
+        looks(store)
+    assert len(proxy.requests) < 4
+
+
+UNTOLD: dict[str, tuple[Answer, type[LastgoodError]]] = {
+    "throttled": (SLOW, StoreThrottled),
+    "ended credentials": (EXPIRED, CredentialsExpired),
+    "a wrong clock": (SKEWED, ClockSkewed),
+    "access denied": (DENIED, AccessRefused),
+}
+
+
+@pytest.mark.parametrize(("answer", "kind"), UNTOLD.values(), ids=UNTOLD.keys())
+def test_a_look_that_is_refused_without_a_word_is_told_by_its_kind(
+    store: S3Store, proxy: S3Proxy, answer: Answer, kind: type[LastgoodError]
+) -> None:
+    proxy.set(Rule("demo/old", answer, times=None))
+    with pytest.raises(kind, match=REQUEST_ID) as caught:
+        looks(store)
+    assert type(caught.value) is kind
+
+
+def test_credentials_that_end_between_deletions_key_by_key_are_not_tried_with_each_key(
+    store: S3Store, proxy: S3Proxy
+) -> None:
+    odd = [Key(f"demo/odd\x7f{name}") for name in "abc"]  # no bulk delete can name these
+    found = [StoredObject(key, 1) for key in odd]
+    proxy.set(Rule("^DELETE ", EXPIRED, times=None, after=1))
+    told = list(store.delete(found))
+    assert [one.outcome for one in told] == [Outcome.GONE, Outcome.REFUSED, Outcome.REFUSED]
+    assert all("Renew" in (one.reason or "") for one in told[1:])
+    assert proxy.faults == 1
 
 
 def test_an_upload_whose_credentials_end_goes_on_with_new_ones(

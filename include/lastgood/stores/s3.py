@@ -230,7 +230,13 @@ class S3Store:
             except ClientError as error:
                 if code_of(error) in MISSING:
                     return None
+                self._hear_why(error, asked)
                 raise
+
+    def _hear_why(self, refused: ClientError, asked: Any) -> None:
+        """A HEAD is refused without a word: let a read say why."""
+        if code_of(refused) in ("400", "403"):
+            self._client.get_object(**asked, Range="bytes=0-0")["Body"].close()
 
     def encryption_of(self, key: Key) -> Finding:
         """What the store tells of an object's encryption at rest."""

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from lastgood.stores.hurry import CONNECT_WITHIN
+from lastgood.stores.s3_answers import REQUEST_ID, believe_only_s3
 from lastgood.stores.s3_errors import MISSING as MISSING
 from lastgood.stores.s3_errors import REFUSED as REFUSED
 from lastgood.stores.s3_errors import meaning_of, silence
 from lastgood.stores.s3_pages import parse_listings_fast
-from lastgood.stores.s3_patience import hurry_when_asked
+from lastgood.stores.s3_patience import follow_no_circle, hurry_when_asked
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -65,6 +68,8 @@ def prepared(client: S3Client) -> S3Client:
     """Give a client the habits that the store relies on."""
     parse_listings_fast(client)
     hurry_when_asked(client)
+    believe_only_s3(client)
+    follow_no_circle(client)
     client.meta.events.register("before-call.s3.DeleteObjects", _prove_body)
     return client
 
@@ -130,7 +135,7 @@ def translated(
             upload=upload,
             part=part,
         ) from error
-    except BotoCoreError as error:
+    except (BotoCoreError, HTTPError, ResponseParserError) as error:
         raise silence(error, store, key, action, bucket=bucket) from error
 
 
@@ -142,5 +147,7 @@ def described(error: ClientError) -> str:
 
 
 def request_of(answer: Mapping[str, Any]) -> str:
-    """The request id of an answer."""
-    return str(answer.get("ResponseMetadata", {}).get("RequestId", "unknown"))
+    """The request id of an answer; of one without a body it is among the headers alone."""
+    told = answer.get("ResponseMetadata", {})
+    named = told.get("RequestId") or told.get("HTTPHeaders", {}).get(REQUEST_ID)
+    return str(named or "unknown")

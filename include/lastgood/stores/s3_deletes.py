@@ -11,12 +11,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from botocore.exceptions import ClientError
-
 from lastgood.rules.store_profile import Ability, Answer, FoundProfile
 from lastgood.stores.base import (
     AccessRefused,
     Key,
+    KeyMissing,
     KeyOutcome,
     Outcome,
     Prefix,
@@ -26,8 +25,6 @@ from lastgood.stores.base import (
 from lastgood.stores.s3_client import (
     MISSING,
     BulkForm,
-    code_of,
-    described,
     in_form,
     request_of,
     translated,
@@ -155,7 +152,18 @@ class S3Deletes:
         together = self._form is not None
         plain = [one for one in named if together and _survives_xml(one[0])]
         outcomes = dict(self._request(plain)) if plain else {}
-        return [outcomes.get(one) or self._delete_one(*one) for one in named]
+        refusal: str | None = None  # of everything: the other keys are not asked for, then
+        for one in named:
+            if one in outcomes:
+                continue
+            if refusal is None:
+                try:
+                    outcomes[one] = self._delete_one(*one)
+                    continue
+                except StoreError as error:
+                    refusal = str(error)
+            outcomes[one] = _refused(one, refusal)
+        return [outcomes[one] for one in named]
 
     def _request(self, named: Sequence[Named]) -> Iterable[tuple[Named, KeyOutcome]]:
         """DeleteObjects. Its 200 may hold errors, of which some pass; a key it does not mention was
@@ -191,14 +199,17 @@ class S3Deletes:
             yield (key, version), outcome, (error or {}).get("Code")
 
     def _delete_one(self, key: Key, version: str | None) -> KeyOutcome:
+        """Raises StoreError for what is not about this key alone."""
         named: dict[str, Any] = {"VersionId": version} if version else {}
-        with translated(self._store, key, "delete"):
-            try:
+        try:
+            with translated(self._store, key, "delete", bucket=self._bucket):
                 self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key, **named)
-            except ClientError as error:
-                if code_of(error) in MISSING:
-                    return KeyOutcome(key, version, Outcome.ABSENT)
-                return KeyOutcome(key, version, Outcome.REFUSED, described(error))
+        except KeyMissing:
+            return KeyOutcome(key, version, Outcome.ABSENT)
+        except StoreError as error:
+            if type(error) not in (AccessRefused, StoreError):
+                raise
+            return KeyOutcome(key, version, Outcome.REFUSED, str(error))
         return KeyOutcome(key, version, Outcome.GONE)
 
     def _markers_over(self, hidden: Sequence[StoredObject]) -> list[Named]:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import (
-    BotoCoreError,
     ConnectionError,
     CredentialRetrievalError,
     HTTPClientError,
     NoCredentialsError,
     TokenRetrievalError,
 )
+from urllib3.exceptions import HTTPError
 
 from lastgood.stores.base import (
     AccessRefused,
@@ -26,6 +26,7 @@ from lastgood.stores.base import (
     StoreError,
     UploadGone,
 )
+from lastgood.stores.s3_answers import REQUEST_ID
 
 MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound"})
 UNKNOWN_CREDENTIALS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"})
@@ -125,16 +126,18 @@ def meaning_of(
     where = {"store": store, "key": key, "action": action, "reason": reason, "bucket": bucket}
     if code == "NoSuchUpload" or (upload is not None and code in MISSING):
         return UploadGone(store=store, upload=upload, key=key)
-    if code in MISSING:
+    if code in MISSING and (key or not bucket):
         return KeyMissing(store=store, key=key)
     if code in ("PreconditionFailed", "412"):
         return KeyExists(store=store, key=key)
     if code in BAD_PARTS:
         return PartInvalid(store=store, key=key, part=part, reason=reason)
-    if code == "NoSuchBucket":
+    if code == "NoSuchBucket" or code in MISSING:
         return BucketMissing(**{**where, "bucket": about.get("BucketName") or bucket})
     if code in ELSEWHERE:
         return WrongRegion(**where, region=_region(response))
+    if code == "503" and _request_id_of(response):  # of a HEAD: SlowDown has no body there
+        return StoreThrottled(**where)
     for codes, kind in _KINDS.items():
         if code in codes:
             return kind(**where)
@@ -150,20 +153,25 @@ _KINDS: Mapping[frozenset[str], type[StoreError]] = {
 }
 
 
-def silence(
-    error: BotoCoreError, store: str, key: str, action: str, *, bucket: str = ""
-) -> StoreError:
-    """What it means that there was no answer, or only half of one."""
+def silence(error: Exception, store: str, key: str, action: str, *, bucket: str = "") -> StoreError:
+    """What it means that there was no answer, or only half of one: `error` is botocore's, or what
+    it lets through of the connection's."""
     where = {"store": store, "key": key, "bucket": bucket}
     if isinstance(error, NoCredentialsError | CredentialRetrievalError | TokenRetrievalError):
         return CredentialsExpired(**where, action=action, reason=str(error))
-    if isinstance(error, ConnectionError | HTTPClientError):
+    if isinstance(error, ConnectionError | HTTPClientError | HTTPError):
         return StoreSilent(**where, action=action, reason=str(error))
     return StoreError(**where, reason=f"{action}: {error}")
+
+
+def _request_id_of(response: Mapping[str, Any]) -> str | None:
+    headers: Mapping[str, str] = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return headers.get(REQUEST_ID)
 
 
 def _region(response: Mapping[str, Any]) -> str:
     about = response.get("Error", {})
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     named = about.get("Region") or headers.get("x-amz-bucket-region")
-    return f"region {named}" if named else str(about.get("Endpoint") or "a place it does not name")
+    place = about.get("Endpoint") or headers.get("location") or "a place it does not name"
+    return f"region {named}" if named else str(place)

@@ -1,4 +1,4 @@
-"""How long an answer of S3 is waited for, and how often it is asked, by who is in a hurry."""
+"""How long an answer of S3 is waited for, how often it is asked, and where a search ends."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 UNANSWERED_ATTEMPTS = 2  # a connection that was kept open may be dead where the server is not
 REFUSED_ATTEMPTS = 3
 _BUSY = 429
+_REDIRECTIONS = (301, 302, 307)
 
 
 def hurry_when_asked(client: S3Client) -> None:
@@ -46,3 +47,17 @@ def _give_up_soon(
         http, told = response
         if http.status_code >= 500 or http.status_code == _BUSY:  # a region is still followed
             raise ClientError(told, operation.name)  # type: ignore[arg-type]
+
+
+def follow_no_circle(client: S3Client) -> None:
+    """End botocore's search for a bucket's region where the server's answer to that very search is
+    another redirection without a region: it would follow that without an end."""
+    client.meta.events.register_first("needs-retry.s3.HeadBucket", _end_circle)
+
+
+def _end_circle(operation: Any, response: tuple[Any, dict[str, Any]] | None, **_: Any) -> None:
+    if response is None or response[0].status_code not in _REDIRECTIONS:
+        return
+    told = response[1]
+    if "x-amz-bucket-region" not in told["ResponseMetadata"]["HTTPHeaders"]:
+        raise ClientError(told, operation.name)  # type: ignore[arg-type]

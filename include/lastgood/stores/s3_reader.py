@@ -6,9 +6,11 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, HTTPClientError
+from urllib3.exceptions import HTTPError
 
-from lastgood.stores.base import Key, StoreError
+from lastgood.stores.base import Key
 from lastgood.stores.s3_client import translated
+from lastgood.stores.s3_errors import StoreSilent
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -53,13 +55,21 @@ class S3Reader(io.RawIOBase):
             request["IfMatch"] = self._etag
         with translated(self._store, self._key, "read"):
             try:
-                answer = self._client.get_object(**request)
+                answer = self._asked(request)
             except self._client.exceptions.ClientError as error:
                 if error.response.get("Error", {}).get("Code") not in ("InvalidRange", "416"):
                     raise
                 return  # nothing at or behind this offset
         self._etag = answer["ETag"]
         self._body = answer["Body"]
+
+    def _asked(self, request: dict[str, Any]) -> Any:
+        for _ in range(REOPENINGS):
+            try:
+                return self._client.get_object(**request)
+            except HTTPError as error:  # a refusal whose words broke off: botocore lets it through
+                broken = error
+        raise broken
 
     def readable(self) -> bool:
         return True
@@ -81,7 +91,8 @@ class S3Reader(io.RawIOBase):
             self._offset += count
             return count
         reason = f"the connection broke {REOPENINGS} times at byte {self._offset}"
-        raise StoreError(store=self._store, key=self._key, reason=reason) from broken
+        where = {"store": self._store, "key": self._key}
+        raise StoreSilent(**where, action="read", reason=reason) from broken
 
     def close(self) -> None:
         if self._body is not None:
