@@ -25,7 +25,9 @@ from lastgood.flows.inventories.rows import rows_of
 from lastgood.flows.inventories.taking import ListingUnusable
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
+from lastgood.rules import layout
 from lastgood.rules.byte_equation import Line
+from lastgood.stack.demo.disk import Disk
 from lastgood.stores.base import (
     EVERYTHING,
     Key,
@@ -201,6 +203,25 @@ def test_kept_inventories_are_control_bytes_until_their_time_is_over(
     assert sum(one.size_bytes for one in prepared.store.list(EVERYTHING)) == listed - freed
     with catalog.transaction() as tx:
         assert [one.inventory for one in inventories.of_store(tx, "local")] == [second.inventory]
+
+
+def test_the_disk_seen_from_outside_held_what_an_inventory_accounted(
+    catalog: Catalog, prepared: Prepared
+) -> None:
+    prepared.commit(OBJECTS)
+    taken = flow.take(catalog, stores_of(catalog), "local", accounts_for=["vision"], actor="test")
+    found = flow.read(catalog, stores_of(catalog), "local", taken.inventory)
+    prefix = layout.inventory_prefix("local", taken.inventory)
+    written = [prepared.root / prefix / one.name for one in taken.files]
+    written += [one for one in (prepared.root / ".attested").rglob("*") if one.is_file()]
+    for one in written:  # as the kernel dates what is written within a tick of an instant
+        os.utime(one, (found.finished_at.timestamp() - 0.001,) * 2)
+    later = prepared.root / prepared.put("checkpoints/vision/later", b"n" * 99)
+    os.utime(later, (found.finished_at.timestamp() + 1,) * 2)
+
+    held = Disk(prepared.root).bytes_held(found.finished_at, prefix)
+
+    assert held == found.whole.backend_bytes
 
 
 def _begin_to_send(prepared: Prepared, prefix: str, content: bytes) -> None:

@@ -100,6 +100,10 @@ def test_a_bucket_is_seen_with_its_pending_parts(ceph: Ceph, ceph_bucket: str) -
 
     seen = Bucket(client, ceph_bucket)
     now = datetime.now(UTC)
-    assert seen.bytes_held(until=now + timedelta(minutes=1)) == 5 + 2 + 3
-    assert seen.bytes_held(until=now - timedelta(hours=1)) == 3
+    later, inventory = now + timedelta(minutes=1), "control/inventories/s3/n/"
+    assert seen.bytes_held(later, inventory) == 5 + 2 + 3
+    assert seen.bytes_held(now - timedelta(hours=1), inventory) == 3
+    for name in ("listed-0000-a.parquet", "expected-0000-a.parquet"):
+        client.put_object(Bucket=ceph_bucket, Key=f"{inventory}{name}", Body=b"1234567")
+    assert seen.bytes_held(later, inventory) == 5 + 2 + 3 + 7
     assert [seen.bytes_of_attempt(prefix, "") for prefix in ("a/", "b/")] == [5, 5]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -139,6 +139,7 @@ class _Completion:
                 after = usages(self.store, accounts_for)
                 draft = replace(
                     draft,
+                    finished_at=self._now(),
                     files=[*self.listed, *known.values()],
                     moving=moving,
                     passes=number,
@@ -282,7 +283,11 @@ class _Completion:
                 project: dict(reports.counts(tx, project, self.store.name))
                 for project in accounts_for
             }
-            return replace(draft, numbers=numbers, counts=counts, finished_at=history.now(tx))
+            return replace(draft, numbers=numbers, counts=counts)
+
+    def _now(self) -> datetime:
+        with self.catalog.transaction() as tx:
+            return history.now(tx)
 
     def _published(self, draft: KeptManifest, folder: Path) -> list[KeptFile]:
         """The files of this machine, uploaded: all but those of the shards."""

@@ -62,7 +62,8 @@ class KeptFile:
 @dataclass(frozen=True, slots=True)
 class KeptManifest:
     """What an inventory is made of and was taken with. Instants are the catalog's (UTC); `usages`
-    are what the backend accounted before (None: not asked) and after, by project, "" for all."""
+    are what the backend accounted before (None: not asked) and after, by project, "" for all.
+    It is finished once the backend has accounted: its files but the listed ones come later."""
 
     inventory: str
     store: str

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from lastgood.stack.demo.disk import is_written_last
+
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
@@ -18,12 +20,18 @@ class Bucket:
     client: S3Client
     name: str
 
-    def bytes_held(self, until: datetime) -> int:
+    def bytes_held(self, until: datetime, inventory: str) -> int:
         """See `disk.Outside`."""
         objects = sum(
-            int(one["Size"]) for one in self._versions("") if one["LastModified"] <= until
+            int(one["Size"])
+            for one in self._versions("")
+            if one["LastModified"] <= until and not self._is_later(one["Key"], inventory)
         )
         return objects + self._bytes_pending("")
+
+    @staticmethod
+    def _is_later(key: str, inventory: str) -> bool:
+        return key.startswith(inventory) and is_written_last(key.removeprefix(inventory))
 
     def bytes_of_attempt(self, prefix: str, attempt: str) -> int:
         """See `disk.Outside`."""

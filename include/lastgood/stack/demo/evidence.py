@@ -14,7 +14,7 @@ from lastgood.catalog import tombstones
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.tombstones import Tombstone
 from lastgood.errors import LastgoodError
-from lastgood.rules.layout import attempt_prefix
+from lastgood.rules.layout import attempt_prefix, inventory_prefix
 from lastgood.rules.names import AttemptId, CheckpointId
 from lastgood.runner import Workload
 from lastgood.stack.demo import report_page
@@ -97,7 +97,7 @@ def gather(demo: Demo, told: Told) -> Evidence:
         newest_receipts=place.operator(
             "receipts", project=PROJECT, checkpoint=found[0]["checkpoint"]
         )["receipts"],
-        disk_bytes=outside.bytes_held(until=_listed_at(told)),
+        disk_bytes=_held(told, outside),
         html_fields=fields,
         html_differs=report_page.differing(fields, told.report["document"]),
     )
@@ -107,10 +107,14 @@ def _has(checkpoint: Mapping[str, Any], state: str) -> bool:
     return any(copy["state"] == state for copy in checkpoint["copies"])
 
 
-def _listed_at(told: Told) -> datetime:
-    """When the report's inventory was complete but for its own files."""
-    finished_at: str = told.report["document"]["listing"]["finished_at"]
-    return datetime.fromisoformat(finished_at)
+def _held(told: Told, outside: Outside) -> int:
+    """What the store held when the report's inventory had accounted it."""
+    document = told.report["document"]
+    listing = document["listing"]
+    return outside.bytes_held(
+        until=datetime.fromisoformat(listing["finished_at"]),
+        inventory=inventory_prefix(document["store"]["name"], listing["inventory"]),
+    )
 
 
 def _deletions(
