@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from lastgood.catalog import (
     findings,
@@ -35,7 +35,6 @@ from lastgood.rules.quantities import counted
 from lastgood.stores.base import EVERYTHING, Store
 from lastgood.stores.begun import begun_uploads
 
-FINDING_DEADLINE = timedelta(days=3)
 _SAMPLES = 20
 
 
@@ -113,7 +112,7 @@ def _reported(
     """Open or carry on the findings of what belongs to nobody; answers what may be aborted now."""
     if not unknown:
         return []
-    deadline = _deadline(project)
+    deadline = project.finding_deadline
     by_unit: dict[str, list[Entry]] = defaultdict(list)
     for one in unknown:
         by_unit[unit_of(one.key)].append(one)
@@ -177,8 +176,3 @@ def _prove(catalog: Catalog, store: Store, aborted: Sequence[Entry], actor: str)
     there = {(one.key, one.upload_id) for one in begun_uploads(store, EVERYTHING)}
     unlisted = [one for one in aborted if (one.key, one.upload_id) not in there]
     return prove_gone(catalog, store, unlisted, listed_at=at, actor=actor)
-
-
-def _deadline(project: Project) -> timedelta:
-    seconds = project.config.get("finding_deadline_seconds")
-    return FINDING_DEADLINE if seconds is None else timedelta(seconds=float(seconds))
