@@ -7,6 +7,7 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,28 @@ def test_another_part_is_found(store: FileStore, parts_of_1000: None) -> None:
     result = verified(store, expected(data=other, part_bytes=1000))
     assert (result.verdict, result.proof) == (Verdict.DIGEST_MISMATCH, Proof.ATTESTED_PARTS)
     assert (result.expected, result.found) == (sha256(other[1000:2000]), sha256(DATA[1000:2000]))
+
+
+@pytest.mark.parametrize("part_bytes", [500, 1250, 2400, 3000])
+def test_parts_that_are_not_attested_are_read_and_compared_too(
+    store: FileStore, part_bytes: int
+) -> None:
+    """A reader may go by the digests of parts alone: each has to be right, as the whole has."""
+    store.put_new(KEY, DATA)
+    right = expected(part_bytes=part_bytes)
+    assert verified(store, right) == VerifiedObject(
+        KEY, Verdict.OK, Proof.READ, sha256(DATA), sha256(DATA), bytes_read=len(DATA)
+    )
+    for number in range(len(right.part_sha256s) if len(right.part_sha256s) > 1 else 0):
+        digests = list(right.part_sha256s)
+        digests[number] = sha256(b"other")
+        result = verified(store, replace(right, part_sha256s=tuple(digests)))
+        assert (result.verdict, result.proof, result.expected, result.found) == (
+            Verdict.DIGEST_MISMATCH,
+            Proof.READ,
+            sha256(b"other"),
+            right.part_sha256s[number],
+        )
 
 
 @pytest.mark.parametrize("attested", [True, False])

@@ -244,20 +244,52 @@ def _by_reading(
     buffer: memoryview,
     progress: Progress | None,
 ) -> VerifiedObject:
+    """Compare the whole, and the parts where the manifest names them: a reader may go by either."""
+    parts = _PartDigests(one.part_bytes) if one.part_bytes and len(one.part_sha256s) > 1 else None
     with store.open(one.key, version_id=there.version_id) as stream:
-        found, size_bytes = _hash(stream, buffer, progress)
+        found, size_bytes = _hash(stream, buffer, progress, parts)
     if size_bytes != one.size_bytes:
         return VerifiedObject(
             one.key, Verdict.SIZE_MISMATCH, Proof.READ, one.size_bytes, size_bytes, size_bytes
         )
+    if parts is not None and found == one.sha256:
+        for ours, part in zip(one.part_sha256s, parts.hexdigests(), strict=True):
+            if part != ours:
+                return _compared(one, Proof.READ, ours, part, size_bytes)
     return _compared(one, Proof.READ, one.sha256, found, size_bytes)
 
 
-def _hash(stream: BinaryIO, buffer: memoryview, progress: Progress | None) -> tuple[str, int]:
+class _PartDigests:
+    """The digests of an object's parts, computed while it is read."""
+
+    def __init__(self, part_bytes: int) -> None:
+        self._part_bytes = part_bytes
+        self._rest_bytes = part_bytes  # of the part that is being read
+        self._digests = [hashlib.sha256()]
+
+    def update(self, chunk: memoryview) -> None:
+        while chunk:
+            if not self._rest_bytes:
+                self._digests.append(hashlib.sha256())
+                self._rest_bytes = self._part_bytes
+            piece = chunk[: self._rest_bytes]
+            self._digests[-1].update(piece)
+            self._rest_bytes -= len(piece)
+            chunk = chunk[len(piece) :]
+
+    def hexdigests(self) -> list[str]:
+        return [digest.hexdigest() for digest in self._digests]
+
+
+def _hash(
+    stream: BinaryIO, buffer: memoryview, progress: Progress | None, parts: _PartDigests | None
+) -> tuple[str, int]:
     digest = hashlib.sha256()
     size_bytes = 0
     while count := stream.readinto(buffer):  # type: ignore[attr-defined]
         digest.update(buffer[:count])
+        if parts is not None:
+            parts.update(buffer[:count])
         size_bytes += count
         if progress is not None:
             progress(count)
