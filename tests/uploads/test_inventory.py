@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -364,3 +365,18 @@ def test_recorded_ids_are_those_of_the_coordinator(world: World) -> None:
     with world.catalog.transaction() as tx:
         recorded = {one.path: one.upload_id for one in attempt_objects.of(tx, begun.attempt)}
     assert recorded == begun.uploads
+
+
+def test_an_upload_costs_three_requests_beside_the_listings(s3_world: World) -> None:
+    for sequence in (1, 2):
+        begin(s3_world, sequence).send()
+    s3_world.advance(LEASE + ABORT_AFTER)
+    asked: Counter[str] = Counter()
+    s3_world.store.client.meta.events.register(  # type: ignore[attr-defined]
+        "before-send.s3", lambda event_name, **_: asked.update([event_name.rpartition(".")[2]])
+    )
+    told = clean(s3_world)
+    assert (told["closed"], told["freed_bytes"]) == (2, 2 * 96)
+    assert left(s3_world) == []
+    # Their parts for the inventory, the abort, and whether the store still knows them.
+    assert (asked["ListParts"], asked["AbortMultipartUpload"]) == (4 + 4, 4)

@@ -6,7 +6,7 @@ complete listing is empty and the store knows none of the uploads. Each abort is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lastgood.catalog import history, incomplete_uploads, tombstones, uploads
@@ -21,6 +21,7 @@ from lastgood.stores.begun import begun_uploads, several
 
 ROUNDS = 5
 _BATCH = 256
+Named = tuple[str, str]  # a key, and the id of an upload to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,13 @@ def abort_all(
     project, freed = tombstone.project, 0
     with catalog.transaction() as tx:
         recorded = uploads.recorded_uploads(tx, project, attempt.attempt_id)
+        counted = _counted(incomplete_uploads.of_attempt(tx, project, attempt.attempt_id))
     unlisted = [
         _found(attempt, object_key(attempt.prefix, path), upload_id)
         for path, upload_id in recorded.items()
     ]
     for _ in range(ROUNDS):
-        listed = list(_listed(store, attempt))
+        listed = list(_listed(store, attempt, counted))
         if not listed and not unlisted:
             return Aborted(True, freed)
         named = {(one.key, one.upload_id) for one in listed}
@@ -58,16 +60,34 @@ def abort_all(
         asked = {(one.key, one.upload_id) for one in todo}
         entries = [one for one in known if (one.key, one.upload_id) in asked]
         freed += abort(catalog, store, entries, actor=actor, tombstone=tombstone)
-        unlisted = []
+        unlisted, counted = [], {}
     return Aborted(not begun_uploads(store, Prefix(attempt.prefix)), freed)
 
 
-def _listed(store: Store, attempt: Incomplete) -> Iterator[Found]:
-    for one, parts in with_parts(store, begun_uploads(store, Prefix(attempt.prefix))):
+def _counted(entries: Iterable[Entry]) -> Mapping[Named, Entry]:
+    """Those whose parts were counted when nobody had a grant any more to send another."""
+    return {
+        (one.key, one.upload_id): one
+        for one in entries
+        if one.part_bytes is not None
+        and one.listed_at is not None
+        and one.grant_expires_at is not None
+        and one.listed_at > one.grant_expires_at
+    }
+
+
+def _listed(store: Store, attempt: Incomplete, counted: Mapping[Named, Entry]) -> Iterator[Found]:
+    """What the store lists now, with its parts: asked for, unless they were `counted`."""
+    begun = begun_uploads(store, Prefix(attempt.prefix))
+    for one in begun:
+        known = counted.get((one.key, one.upload_id))
+        if known is not None:
+            yield _found(attempt, one.key, one.upload_id, known.parts, known.part_bytes)
+    rest = [one for one in begun if (one.key, one.upload_id) not in counted]
+    for one, parts in with_parts(store, rest):
         if parts is not None:
             held = sum(part.size_bytes for part in parts)
-            found = _found(attempt, one.key, one.upload_id, len(parts), held)
-            yield found
+            yield _found(attempt, one.key, one.upload_id, len(parts), held)
 
 
 def _found(
