@@ -16,6 +16,7 @@ from lastgood.flows.jobs import acquire
 from lastgood.flows.keeping import hold, retire
 from lastgood.flows.retention import mark
 from lastgood.flows.retention.gate import Lookout, judge_copy
+from lastgood.flows.sweeping import sweep
 from lastgood.rules.gate import Verdict
 from lastgood.rules.scope import Scope
 from tests.retention import invariants
@@ -93,12 +94,23 @@ def test_a_retired_stage_goes_down_to_its_last_copy_and_the_tombstones_name_the_
     assert tombstones.broken_links(chain) == []
 
 
-def test_a_stage_without_any_receipt_goes_too(world: World) -> None:
+def test_a_stage_without_any_receipt_goes_too_and_of_two_sweeps_the_later_passes_by(
+    world: World,
+) -> None:
     only = world.commit(1, receipt=None)
     _retired(world)
     _ended(world)
-    _collect(world)
-    assert world.state(only) == "deleted"
+    planned = []
+    for expected in ("quarantined", "deleted"):
+        world.advance(QUARANTINE)
+        world.mark()
+        planned.append(sweep.plan(world.catalog, PROJECT))
+        world.sweep()
+        assert world.state(only) == expected
+    assert planned[1].delete
+    for plan in planned:
+        told = sweep.execute(world.catalog, world.stores, plan, "dag:test")
+        assert (told["failed"], told["kept"], told["deleted"]) == ({}, 0, 0)
 
 
 def test_before_the_grace_is_over_the_floor_stands(world: World) -> None:

@@ -80,9 +80,12 @@ class Evidence:
 
 def witnesses(tx: Transaction, copy: Copy, policy: Policy) -> list[Copy]:
     """The copies that may have to speak for this one, to be looked up in their stores before: newer
-    ones that passed, and the stage's anchor. `policy` has the rules of its stage."""
+    ones that passed, and the stage's anchor; none where the stage has no copy any more, which
+    another sweep may have seen to. `policy` has the rules of its stage."""
     now = history.project_now(tx, copy.project)
-    stage = _stage(tx, copy, now)
+    stage = stage_history.of_stage(tx, copy.project, copy.stage_id, now)
+    if stage is None:
+        return []
     decision = retention.decide(stage.history, policy, now, stage.facts)
     wanted = {
         item.position
@@ -121,7 +124,7 @@ def gather(tx: Transaction, copy: Copy, mark_id: int | None, evidence: Evidence)
 
 def _stage(tx: Transaction, copy: Copy, now: datetime) -> StageHistory:
     found = stage_history.of_stage(tx, copy.project, copy.stage_id, now)
-    assert found is not None, f"copy {copy.copy_id} exists, so its stage has one"
+    assert found is not None, f"copy {copy.copy_id} is locked and not gone, so its stage has one"
     return found
 
 

@@ -18,7 +18,7 @@ from lastgood.flows import control_keys, sane_clock
 from lastgood.flows.policies import rules_of
 from lastgood.flows.retention import lock_looks
 from lastgood.rules import canonical, layout
-from lastgood.rules.gate import Fact, Verdict, judge
+from lastgood.rules.gate import Fact, GateFacts, Verdict, judge
 from lastgood.stores.base import Key, KeyMissing, Prefix, Store, StoreError
 from lastgood.stores.open import Stores
 
@@ -37,7 +37,8 @@ def judge_copy(
     tx: Transaction, project: str, copy_id: int, mark_id: int | None, evidence: Evidence
 ) -> Judged:
     """Lock a copy with what it depends on, gather every fact about it and judge. What the caller
-    records in the same transaction rests on these facts. Raises NotFound."""
+    records in the same transaction rests on these facts. Of a copy whose deletion was intended
+    meanwhile nothing is asked any more: it is not allowed. Raises NotFound."""
     known = copies.get(tx, project, copy_id)
     needed = copies.of_checkpoints(
         tx, project, references.needed(tx, project, [known.checkpoint_id])
@@ -46,6 +47,8 @@ def judge_copy(
     locks.stages(tx, {known.stage_id, *(copy.stage_id for copy in needed)})
     locks.copies(tx, {copy_id, *(copy.copy_id for copy in needed)})
     copy = copies.get(tx, project, copy_id)
+    if copy.state in copies.GONE:
+        return Judged(copy, judge(GateFacts()))
     return Judged(copy, judge(gate_facts.gather(tx, copy, mark_id, evidence)))
 
 

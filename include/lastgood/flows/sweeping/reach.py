@@ -130,6 +130,8 @@ class _Judging:
             with self.catalog.transaction() as tx:
                 judged = judge_copy(tx, copy.project, copy.copy_id, self.planned.mark_id, evidence)
                 policy = policy_of(tx, copy.project)
+            if judged.copy.state in copies.GONE:
+                continue  # another sweep is at it
             rules = policy.for_stage(copy.checkpoint.workload, copy.checkpoint.stage)
             hidden = judged.copy.state is State.QUARANTINED
             since = judged.copy.state_at if hidden else self.now
