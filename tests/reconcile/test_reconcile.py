@@ -170,8 +170,12 @@ def test_damage_fails_its_own_project_and_a_stores_totals_fail_once(
     damaged = prepared.commit(OBJECTS)
     prepared.commit(OBJECTS, project="speech")
     (prepared.root / damaged.key_of("model.bin")).unlink()
-    nobodys = "lost+found/block"
-    prepared.put(nobodys, b"b" * 77)
+    prepared.put("lost+found/block", b"b" * 77)
+    prepared.add_project("drill-local")  # nobody's, although the first by name
+    prepared.owner.execute(
+        "UPDATE projects SET owner = 'drill', config = '{}' WHERE project = 'drill-local';"
+        "INSERT INTO scratch_projects VALUES ('drill-local', 'local', catalog_clock())"
+    )
     prepared.owner.execute(
         "UPDATE projects SET owner = 'their-team', config = config ||"
         " '{\"finding_owner\": \"their-team\"}' WHERE project = 'vision'"

@@ -121,12 +121,17 @@ def find_store(tx: Transaction, name: str) -> StoreRow | None:
 
 def keeper(tx: Transaction, store: str) -> Project | None:
     """The project that stands for a store where its configuration names nobody: of those that write
-    to it, the first by name; else of those that did. None for a store that no project uses."""
+    to it, the first by name; else of those that did. None for a store that no project uses: where
+    only drills write, nobody answers."""
     row = tx.execute(
         """
+        WITH drilled AS (SELECT project FROM scratch_projects)
         SELECT coalesce(
-                 (SELECT min(project) FROM projects WHERE store = %(store)s),
-                 (SELECT min(project) FROM attempts WHERE store = %(store)s)) AS project
+                 (SELECT min(project) FROM projects
+                   WHERE store = %(store)s AND project NOT IN (SELECT project FROM drilled)),
+                 (SELECT min(project) FROM attempts
+                   WHERE store = %(store)s AND project NOT IN (SELECT project FROM drilled))
+               ) AS project
         """,
         {"store": store},
     ).fetchone()
