@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,6 +20,7 @@ from lastgood.rules import layout
 from lastgood.stores.base import Key
 from lastgood.stores.file import FileStore
 from tests.cli.conftest import CommandLine
+from tests.conftest import APP_ROLE
 from tests.retention.world import World
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -454,7 +459,7 @@ def test_every_command_and_exit_code_is_in_the_reference() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
 
     assert [one for one in _commands() if f"`lastgood {one}" not in text] == []
-    assert [code for code in range(6) if f"| {code} |" not in text] == []
+    assert [code for code in (*range(6), 70) if f"| {code} |" not in text] == []
 
 
 def test_a_project_is_an_argument_where_something_is_done_to_it_and_else_an_option() -> None:
@@ -539,6 +544,41 @@ def test_what_cannot_be_meant_is_refused_and_named_as_it_was_typed(
         told = capsys.readouterr()
         assert (ended.value.code, told.out) == (code, ""), command
         assert said in told.err, command
+
+
+def test_whatever_ends_a_command_has_an_exit_code_of_its_own(
+    world: World,
+    lastgood: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def printing_to(output: Any, *command: str) -> int:
+        return subprocess.run(
+            [sys.executable, "-c", "from lastgood.cli import main; main()", *command],
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+            env=lastgood.environment,
+            check=False,
+        ).returncode
+
+    def ending() -> tuple[Any, str]:
+        with pytest.raises(SystemExit) as ended:
+            run(["marks"])
+        return ended.value.code, capsys.readouterr().err
+
+    unread, output = os.pipe()
+    os.close(unread)
+    assert printing_to(output, "marks") == 141
+    with Path("/dev/full").open("wb") as full:
+        assert printing_to(full, "marks", "--json") == 5
+
+    monkeypatch.setenv("LASTGOOD_CATALOG", lastgood.environment["LASTGOOD_CATALOG"])
+    world.owner.execute(f"REVOKE SELECT ON lastgood.marks FROM {APP_ROLE}")
+    code, said = ending()
+    assert (code, "permission denied for table marks" in said) == (5, True)
+    monkeypatch.setattr("lastgood.catalog.operator_records.marks", lambda *_, **__: 1 / 0)
+    code, said = ending()
+    assert (code, "ZeroDivisionError" in said) == (70, True)
 
 
 def test_a_place_that_is_no_connection_string_is_not_repeated(lastgood: CommandLine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -29,9 +30,9 @@ from lastgood.cli import (
     uploads,
     working,
 )
-from lastgood.cli.exits import NO, fail
+from lastgood.cli.exits import BROKEN, INTERRUPTED, NOBODY_READS, USAGE, fail, let_go_of_output
 from lastgood.cli.naming import name_as_typed
-from lastgood.errors import InvalidInput, LastgoodError, Unavailable, WrongCommand
+from lastgood.errors import CatalogSetup, InvalidInput, LastgoodError, Unavailable, WrongCommand
 
 app = typer.Typer(
     name="lastgood",
@@ -106,27 +107,54 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     as_document = "--json" in given
     try:
         _require_unicode(given)
-        command = typer.main.get_command(app)
-        name_as_typed(command)
-        code = command(given, prog_name="lastgood", standalone_mode=not as_document)
-    except typer.Abort:
-        raise SystemExit(NO) from None
+        code = _invoked(given)
+        sys.stdout.flush()
     except typer.TyperException as error:
-        fail(_wrong_command(error), as_document=as_document)
+        if as_document:
+            fail(_wrong_command(error), as_document=True)
+        error.show()
+        raise SystemExit(USAGE) from None
     except LastgoodError as error:
         fail(error, as_document=as_document)
     except psycopg.DataError as error:
         reason = f"the catalog cannot hold a value: {str(error).splitlines()[0]}"
         fail(InvalidInput(where="the command", reason=reason), as_document=as_document)
+    except psycopg.errors.InsufficientPrivilege as error:
+        reason = f"{str(error).splitlines()[0]}; `lastgood migrate` grants what its role needs"
+        fail(CatalogSetup(reason=reason), as_document=as_document)
+    except BrokenPipeError:
+        let_go_of_output()
+        raise SystemExit(NOBODY_READS) from None
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        fail(InvalidInput(where=str(error.filename), reason=reason), as_document=as_document)
+        fail(_of_the_system(error), as_document=as_document)
     except (psycopg.OperationalError, psycopg_pool.PoolTimeout) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         fail(Unavailable(what="the catalog", reason=reason), as_document=as_document)
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    raise SystemExit(code or 0)
+        raise SystemExit(INTERRUPTED) from None
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(BROKEN) from None
+    raise SystemExit(code)
+
+
+def _invoked(given: list[str]) -> int:
+    """Run a command; answers its exit code."""
+    command = typer.main.get_command(app)
+    name_as_typed(command)
+    try:
+        with command.make_context("lastgood", list(given)) as context:
+            command.invoke(context)
+    except typer.Exit as ended:
+        return ended.exit_code
+    return 0
+
+
+def _of_the_system(error: OSError) -> LastgoodError:
+    reason = error.strerror or type(error).__name__
+    if error.filename is None:
+        return Unavailable(what="the output, or a connection,", reason=reason)
+    return InvalidInput(where=str(error.filename), reason=reason)
 
 
 def _wrong_command(error: typer.TyperException) -> WrongCommand:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Collection
 from typing import Any, NoReturn
@@ -18,6 +19,9 @@ USAGE = 2
 REFUSED = 3
 NOT_FOUND = 4
 UNAVAILABLE = 5
+BROKEN = 70  # by an error that is lastgood's own
+INTERRUPTED = 130
+NOBODY_READS = 141
 _BY_STATUS = {
     404: NOT_FOUND,
     401: REFUSED,
@@ -53,11 +57,19 @@ def problem(error: LastgoodError) -> dict[str, Any]:
 def fail(error: LastgoodError, *, as_document: bool) -> NoReturn:
     """Say what went wrong and exit: a problem document on standard output, or a line on standard
     error."""
-    if as_document:
-        print(json.dumps(problem(error), indent=2))
-    else:
+    try:
+        if as_document:
+            print(json.dumps(problem(error), indent=2), flush=True)
+    except OSError:  # the output itself may be what is wrong
+        as_document = False
+    if not as_document:
         print(f"lastgood: {visible(str(error))}", file=sys.stderr)
     raise SystemExit(code_of(error))
+
+
+def let_go_of_output() -> None:
+    """Nobody reads what is still to be written, and nobody is to be told so when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def end_in_part(failed: Collection[str]) -> None:

@@ -50,10 +50,16 @@ _COLOURS = {
 }
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on: whoever runs the command says how it ends."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Where answers go."""
-    found = Console(highlight=False)
-    return found if found.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+    found = _Console(highlight=False)
+    return found if found.is_terminal else _Console(highlight=False, width=_PIPED_WIDTH)
 
 
 def print_json(document: Any) -> None:
