@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import psycopg
 import psycopg_pool
@@ -112,7 +112,8 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     except typer.TyperException as error:
         if as_document:
             fail(_wrong_command(error), as_document=True)
-        error.show()
+        wrong: Any = error  # the class that shows itself is private to Typer
+        wrong.show()
         raise SystemExit(USAGE) from None
     except LastgoodError as error:
         fail(error, as_document=as_document)
