@@ -8,18 +8,23 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lastgood.catalog import attempt_objects, findings, history, projects, rebuilds
 from lastgood.catalog.projects import Project
 from lastgood.rules import layout
+from lastgood.rules.copy_locks import ASK_AGAIN_AFTER
 from lastgood.stores.base import Key, Prefix, UploadGone
+from lastgood.stores.s3 import S3Store
 from tests.factories import upload_object
-from tests.retention.world import PROJECT, World
-from tests.uploads.writers import ABORT_AFTER, begin, clean, inventory
+from tests.retention.world import PROJECT, World, opened
+from tests.uploads.writers import ABORT_AFTER, attempt_id, begin, clean, inventory
 from tests.uploads.writers import history as history_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 LEASE = timedelta(minutes=15)
 DEADLINE = timedelta(days=3)
@@ -380,3 +385,33 @@ def test_an_upload_costs_three_requests_beside_the_listings(s3_world: World) -> 
     assert left(s3_world) == []
     # Their parts for the inventory, the abort, and whether the store still knows them.
     assert (asked["ListParts"], asked["AbortMultipartUpload"]) == (4 + 4, 4)
+
+
+def test_what_a_lock_keeps_of_an_attempt_is_waited_for_and_not_asked_about_each_time(
+    ceph_client: S3Client,
+    ceph_locked_bucket: str,
+    catalog_dsn: str,
+    owner_dsn: str,
+    tmp_path: Path,
+) -> None:
+    store = S3Store("cloud", ceph_client, ceph_locked_bucket)
+    asked: Counter[str] = Counter()
+    store.client.meta.events.register(
+        "before-send.s3.GetObjectLegalHold", lambda **_: asked.update(["hold"])
+    )
+    with opened(catalog_dsn, owner_dsn, tmp_path, store) as world:
+        begun = begin(world).send()
+        part = store.parts(begun.key("a.bin"), begun.uploads["a.bin"])
+        written = store.complete_upload(begun.key("a.bin"), begun.uploads["a.bin"], part)
+        where: Any = {"Bucket": store.bucket, "Key": written.key, "VersionId": written.version_id}
+        store.client.put_object_legal_hold(**where, LegalHold={"Status": "ON"})
+        world.advance(LEASE + ABORT_AFTER)
+        for again in range(2):
+            told = clean(world)
+            assert "locked: under legal hold" in told["waiting"][str(attempt_id(begun))]
+            assert (told["failed"], told["freed_bytes"]) == ({}, 0 if again else 32)
+        assert asked["hold"] == 1
+        store.client.put_object_legal_hold(**where, LegalHold={"Status": "OFF"})
+        assert clean(world)["closed"] == 0
+        world.advance(ASK_AGAIN_AFTER)
+        assert (clean(world)["closed"], begun.state) == (1, "closed")

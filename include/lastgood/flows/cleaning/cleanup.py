@@ -39,12 +39,19 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.uploads import Incomplete
 from lastgood.faults import point
 from lastgood.flows import control_keys, sane_clock
-from lastgood.flows.cleaning import control_pruning, lifecycle, stray_uploads, upload_look
+from lastgood.flows.cleaning import (
+    control_pruning,
+    lifecycle,
+    locked_attempts,
+    stray_uploads,
+    upload_look,
+)
 from lastgood.flows.cleaning.cleanup_plan import Plan, evidence_is_old, grant_left, plan, waits_for
 from lastgood.flows.cleaning.pending_uploads import abort_all
 from lastgood.flows.jobs import lapses
 from lastgood.flows.policies import policy_of
 from lastgood.flows.sweeping import deletion
+from lastgood.rules.copy_locks import LockLook
 from lastgood.stores.base import ForeignEntry, ObjectLocked, StoreError
 from lastgood.stores.open import Stores
 
@@ -254,12 +261,29 @@ class _Cleaning:
                 return
             store = self.stores[one.store]
             aborted = abort_all(self.catalog, store, attempt, tombstone, self.actor)
+            self.told.freed_bytes += aborted.freed_bytes
             point("cleanup.after-aborts")
+            locked = locked_attempts.believed(lock, self.project, one.attempt_id, began_at)
+            if locked is not None:
+                self._wait_for(one, locked)
+                return
             removal = deletion.remove(self.catalog, store, tombstone, deletion.CLEANUP)
-            self.told.freed_bytes += removal.freed_bytes + aborted.freed_bytes
+            if removal.look is not None:
+                locked_attempts.note(self.catalog, self.project, one.attempt_id, removal.look)
+                if removal.locked:
+                    self._wait_for(one, removal.look)
+                    return
+            self.told.freed_bytes += removal.freed_bytes
             removal.require_none_refused(one.store)
             if removal.gone and aborted.gone:
                 self._close(one, removal, began_at)
+
+    def _wait_for(self, one: Incomplete, locked: LockLook) -> None:
+        """What a lock keeps is waited for; one that may not be seen is somebody's to look into."""
+        if locked.seen:
+            self.told.waiting[one.attempt_id] = locked.fact.evidence
+        else:
+            self.told.failed[f"attempt {one.attempt_id} in {one.store}"] = locked.fact.evidence
 
     def _close(self, one: Incomplete, removal: deletion.Removal, began_at: datetime) -> None:
         """The listings were begun after the last grant had ended, or the record stays open."""

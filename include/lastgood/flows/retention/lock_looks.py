@@ -6,6 +6,7 @@ What is locked goes neither into quarantine nor to its deletion, and is not aske
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from lastgood.catalog import copy_locks
@@ -16,7 +17,7 @@ from lastgood.errors import Unavailable
 from lastgood.rules.copy_locks import LockLook
 from lastgood.rules.gate import Fact
 from lastgood.rules.layout import AttemptKey, parse_key
-from lastgood.stores.base import Prefix, Store, StoredObject, StoreError
+from lastgood.stores.base import Key, Lock, Prefix, Store, StoredObject, StoreError
 from lastgood.stores.open import Stores
 
 
@@ -42,11 +43,17 @@ def look(catalog: Catalog, stores: Stores, copy: Copy, now: datetime) -> LockSig
 
 def _asked(store: Store, copy: Copy, now: datetime) -> LockLook:
     ours = _versions(store, copy)
-    locks = store.locked(ours)
+    return told_by(ours, store.locked(ours), now)
+
+
+def told_by(
+    asked: Sequence[StoredObject], locks: Mapping[tuple[Key, str | None], Lock], now: datetime
+) -> LockLook:
+    """What a store told of these versions at `now` (the catalog's)."""
     known_ends = [lock.until for lock in locks.values() if lock.until is not None]
     return LockLook(
         versions=len(locks),
-        size_bytes=sum(one.size_bytes for one in ours if (one.key, one.version_id) in locks),
+        size_bytes=sum(one.size_bytes for one in asked if (one.key, one.version_id) in locks),
         ends_at=max(known_ends) if len(known_ends) == len(locks) > 0 else None,
         seen=all(lock.seen for lock in locks.values()),
         reason=", ".join(sorted({lock.reason for lock in locks.values()})[:3]),

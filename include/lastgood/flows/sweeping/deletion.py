@@ -15,7 +15,9 @@ from lastgood.catalog.db import Catalog
 from lastgood.catalog.tombstones import KeyRecord, Tombstone
 from lastgood.errors import Unavailable
 from lastgood.faults import point
+from lastgood.flows.retention import lock_looks
 from lastgood.flows.sweeping import named_keys
+from lastgood.rules.copy_locks import LockLook
 from lastgood.rules.layout import AttemptKey, AttemptPart, parse_key
 from lastgood.stores.base import (
     Key,
@@ -45,6 +47,7 @@ class Removal:
     refused: Mapping[str, str]
     left: tuple[str, ...]
     locked: int = 0  # versions that a lock keeps, or may keep: then nothing was deleted
+    look: LockLook | None = None  # where the store was asked for locks
 
     def require_none_refused(self, store: str) -> None:
         """Raise ObjectLocked where a lock keeps something, StoreError where a key was refused."""
@@ -93,10 +96,14 @@ def remove(catalog: Catalog, store: Store, tombstone: Tombstone, points: Points)
     found.sort(key=lambda one: one.is_delete_marker)  # nothing shows again while it goes
     ours = {part: [one for one in found if _part(one, tombstone) is part] for part in AttemptPart}
     removing = _Removing(catalog, store, tombstone)
+    look = None
     if store.profile.locks:
-        locked = store.locked([one for part in ours.values() for one in part])
+        asked = [one for part in ours.values() for one in part]
+        locked = store.locked(asked)
+        with catalog.transaction() as tx:
+            look = lock_looks.told_by(asked, locked, history.now(tx))
         if locked:
-            return removing.locked(found, locked)
+            return removing.locked(found, locked, look)
     removing.delete(ours[AttemptPart.MARKER])
     _reach(points.marker)
     objects = ours[AttemptPart.OBJECT]
@@ -118,6 +125,7 @@ def remove(catalog: Catalog, store: Store, tombstone: Tombstone, points: Points)
         freed_bytes=removing.freed_bytes,
         refused=removing.refused,
         left=tuple(one.key for one in left[:20]),
+        look=look,
     )
 
 
@@ -154,7 +162,10 @@ class _Removing:
                 self._note(told)  # also where the store broke off: what it said before counts
 
     def locked(
-        self, found: Sequence[StoredObject], locked: Mapping[tuple[Key, str | None], Lock]
+        self,
+        found: Sequence[StoredObject],
+        locked: Mapping[tuple[Key, str | None], Lock],
+        look: LockLook,
     ) -> Removal:
         """Write down which versions are locked, each once however often it is asked for. Nothing
         was deleted."""
@@ -170,7 +181,7 @@ class _Removing:
             ]
         )
         left = tuple(one.key for one in found[:20])
-        return Removal(False, 0, 0, self.refused, left, locked=len(locked))
+        return Removal(False, 0, 0, self.refused, left, locked=len(locked), look=look)
 
     def note_left(self, objects: Sequence[StoredObject]) -> None:
         """Write down what is there after the deletion as refused: what is not ours keeps the
