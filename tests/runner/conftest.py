@@ -39,7 +39,7 @@ timezone: UTC
 roles:
   hot: {keep: newest, count: 4, leaves_when: newer_restored}
 gate: {level: checksum, receipt_max_age: 1d}
-leases: {generation: 6s, writer: 6s, grant: 6s, reader: 6s}
+leases: {generation: 5m, writer: 5m, grant: 5m, reader: 5m}
 """
 PROJECT = """\
 name: demo
@@ -136,6 +136,15 @@ class RunningCoordinator:
             holder=holder,
             retry=retry,
         )
+
+
+@pytest.fixture(autouse=True)
+def _renewed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a renewal is quick, though no lease ends while a busy machine does something
+    else."""
+    generations = "lastgood.coordinator.runners.generations"
+    monkeypatch.setattr(f"{generations}._HEARTBEATS_PER_LEASE", 600)
+    monkeypatch.setattr("lastgood.runner.wire.http.LATEST_RENEWAL", timedelta(milliseconds=500))
 
 
 @pytest.fixture(autouse=True)
