@@ -94,10 +94,13 @@ def test_checkpoints_show_and_receipts_agree(world: World, lastgood: CommandLine
     world.commit(1)
     last = world.commit(2, metrics={"loss": 0.5})
 
-    listed = lastgood("checkpoints", "vision/gpt/pretrain", "--json").document["checkpoints"]
+    every = lastgood("checkpoints", "vision/gpt/pretrain", "--json").document
+    newest = lastgood("checkpoints", "--limit", 1).out.splitlines()
     shown = lastgood("show", last.checkpoint, "--json").document
     receipts = lastgood("receipts", last.checkpoint, "--json").document["receipts"]
 
+    listed = every["checkpoints"]
+    assert (every["more"], newest[2:]) == (False, ["Others follow: a greater --limit shows them."])
     assert [one["checkpoint"] for one in listed] == [
         "vision/gpt/pretrain/1.2",
         "vision/gpt/pretrain/1.1",

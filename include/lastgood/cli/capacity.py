@@ -9,7 +9,7 @@ import typer
 
 from lastgood.catalog.capacity_states import StateRow
 from lastgood.cli.opening import services
-from lastgood.cli.output import Json, Project, print_json, print_table, say
+from lastgood.cli.output import Json, Project, cut, print_json, print_table, say, say_more
 from lastgood.cli.typed import typed_instant
 from lastgood.errors import InvalidInput
 from lastgood.flows.room import Room
@@ -38,7 +38,8 @@ def capacity(
     when = typed_instant(at, "--at")
     with services() as opened:
         if changes:
-            _print_changes(room.changes(opened.catalog, project, limit=limit), as_document=json)
+            told = room.changes(opened.catalog, project, limit=limit + 1)
+            _print_changes(*cut(told, limit), as_document=json)
             return
         if when is None:
             found = room.now(opened.catalog, project)
@@ -81,9 +82,9 @@ def _print_rooms(found: Sequence[Room], empty: str) -> None:
                 say(f"  {line}")
 
 
-def _print_changes(found: Sequence[StateRow], *, as_document: bool) -> None:
+def _print_changes(found: Sequence[StateRow], more: bool, *, as_document: bool) -> None:
     if as_document:
-        print_json({"changes": found})
+        print_json({"changes": found, "more": more})
         return
     rows = [
         [
@@ -99,3 +100,4 @@ def _print_changes(found: Sequence[StateRow], *, as_document: bool) -> None:
     ]
     headers = ["when", "project", "store", "state", ">claimed", "because", "by"]
     print_table(headers, rows, "Every project has stood open ever since.")
+    say_more(more)

@@ -12,8 +12,18 @@ from typer.core import TyperGroup
 from lastgood.catalog import drills, projects
 from lastgood.catalog.drills import Drill
 from lastgood.cli.exits import answer_no
+from lastgood.cli.looking import Limit
 from lastgood.cli.opening import actor, require_known, services
-from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
+from lastgood.cli.output import (
+    Json,
+    Project,
+    cut,
+    print_json,
+    print_table,
+    say,
+    say_more,
+    steps,
+)
 from lastgood.cli.typed import typed_duration
 from lastgood.reports.words import human_bytes, instant, lasting
 
@@ -83,19 +93,20 @@ def run_drill(
 
 
 @drill.command("list")
-def list_drills(project: Project = None, json: Json = False) -> None:
+def list_drills(project: Project = None, limit: Limit = 50, json: Json = False) -> None:
     """Drills, the newest first."""
     with services() as opened, opened.catalog.transaction() as tx:
         require_known(tx, project)
-        found = drills.newest(tx, project)
+        found, more = cut(drills.newest(tx, project, limit=limit + 1), limit)
     if json:
-        print_json({"drills": found})
+        print_json({"drills": found, "more": more})
         return
     rows = [
         [_verdict(one.passed), one.project, instant(one.recorded_at), one.actor, one.drill_id]
         for one in found
     ]
     print_table(["verdict", "project", "began", "by", "drill"], rows, "No drill yet.")
+    say_more(more)
 
 
 @drill.command("show")

@@ -9,7 +9,7 @@ import typer
 from lastgood.catalog import operator_records, operator_views
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import require_known, services
-from lastgood.cli.output import Json, Project, print_json, print_table, say
+from lastgood.cli.output import Json, Project, cut, print_json, print_table, say, say_more
 from lastgood.errors import NotFound
 from lastgood.flows.as_json import as_json
 from lastgood.reports.words import human_bytes, instant, lasting
@@ -122,16 +122,17 @@ def checkpoints(
     name = None if stage is None else StageId.parse(stage, project=project)
     with services() as opened, opened.catalog.transaction() as tx:
         require_known(tx, name.project if name else project)
-        found = operator_views.checkpoints(
+        known = operator_views.checkpoints(
             tx,
             project=name.project if name else project,
             workload=name.workload if name else None,
             stage=name.stage if name else None,
             state=state,
-            limit=limit,
+            limit=limit + 1,
         )
+    found, more = cut(known, limit)
     if json:
-        print_json({"checkpoints": found})
+        print_json({"checkpoints": found, "more": more})
         return
     rows = [
         [
@@ -148,6 +149,7 @@ def checkpoints(
     ]
     headers = ["checkpoint", ">step", ">size", "copies", "validated", ">holds", "committed", ""]
     print_table(headers, rows, "No checkpoint.")
+    say_more(more)
 
 
 def show(checkpoint: Checkpoint, json: Json = False) -> None:
@@ -216,11 +218,12 @@ def receipts(
     name = None if checkpoint is None else CheckpointId.parse(checkpoint, project=project)
     with services() as opened, opened.catalog.transaction() as tx:
         require_known(tx, name.project if name else project)
-        found = operator_records.receipts(
-            tx, project=project, checkpoint=name, verdict=verdict, limit=limit
+        known = operator_records.receipts(
+            tx, project=project, checkpoint=name, verdict=verdict, limit=limit + 1
         )
+    found, more = cut(known, limit)
     if json:
-        print_json({"receipts": found})
+        print_json({"receipts": found, "more": more})
         return
     rows = [
         [
@@ -236,15 +239,17 @@ def receipts(
     ]
     headers = ["verdict", "level", "checkpoint", "store", "when", ">read", "reason"]
     print_table(headers, rows, "No receipt yet.")
+    say_more(more)
 
 
 def marks(project: Project = None, limit: Limit = 20, json: Json = False) -> None:
     """Marks, the newest first."""
     with services() as opened, opened.catalog.transaction() as tx:
         require_known(tx, project)
-        found = operator_records.marks(tx, project, limit=limit)
+        known = operator_records.marks(tx, project, limit=limit + 1)
+    found, more = cut(known, limit)
     if json:
-        print_json({"marks": found})
+        print_json({"marks": found, "more": more})
         return
     rows = [
         [
@@ -261,3 +266,4 @@ def marks(project: Project = None, limit: Limit = 20, json: Json = False) -> Non
     ]
     headers = [">mark", "project", "kind", "as of", "policy", ">candidates", ">size", "digest"]
     print_table(headers, rows, "No mark yet.")
+    say_more(more)

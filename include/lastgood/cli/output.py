@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -23,6 +23,7 @@ from rich.table import Table
 
 from lastgood.flows.as_json import as_json
 
+T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 Project = Annotated[
     str | None, typer.Option("--project", "-p", help="Only this project.", metavar="PROJECT")
@@ -102,6 +103,17 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], empty:
     for row in rows:
         table.add_row(*[shown(cell) for cell in row])
     console().print(table)
+
+
+def cut(found: Sequence[T], limit: int) -> tuple[Sequence[T], bool]:
+    """The first `limit` of what was asked for with one more, and whether others follow."""
+    return found[:limit], len(found) > limit
+
+
+def say_more(more: bool) -> None:
+    """That others follow, where they do."""
+    if more:
+        say("Others follow: a greater --limit shows them.")
 
 
 class Steps:

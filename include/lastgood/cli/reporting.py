@@ -9,8 +9,18 @@ import typer
 
 from lastgood.catalog import reports as catalog_reports
 from lastgood.cli.listing import ListByDefault
+from lastgood.cli.looking import Limit
 from lastgood.cli.opening import report_folder, require_known, services
-from lastgood.cli.output import Json, Project, print_json, print_table, say, visible
+from lastgood.cli.output import (
+    Json,
+    Project,
+    cut,
+    print_json,
+    print_table,
+    say,
+    say_more,
+    visible,
+)
 from lastgood.reports.diff import compare
 from lastgood.reports.words import human_bytes, instant, line_name, outlook
 from lastgood.rules.byte_equation import Line
@@ -22,13 +32,13 @@ ReportId = Annotated[int, typer.Argument(metavar="REPORT")]
 
 
 @reports.command("list")
-def list_reports(project: Project = None, json: Json = False) -> None:
+def list_reports(project: Project = None, limit: Limit = 100, json: Json = False) -> None:
     """Reports, the newest first."""
     with services() as opened, opened.catalog.transaction() as tx:
         require_known(tx, project)
-        found = catalog_reports.summaries(tx, project=project)
+        found, more = cut(catalog_reports.summaries(tx, project=project, limit=limit + 1), limit)
     if json:
-        print_json({"reports": found})
+        print_json({"reports": found, "more": more})
         return
     rows = [
         [
@@ -52,6 +62,7 @@ def list_reports(project: Project = None, json: Json = False) -> None:
         ">unexplained",
     ]
     print_table(headers, rows, "No report yet: run `lastgood reconcile`.")
+    say_more(more)
 
 
 @reports.command("show")
