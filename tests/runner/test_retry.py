@@ -18,6 +18,8 @@ from lastgood.runner.working.retry import Retry, Transient
 from lastgood.runner.working.stopping import Stop
 
 QUICK = Retry(timedelta(seconds=5), timedelta(milliseconds=1), timedelta(milliseconds=4))
+PATIENT = Retry(timedelta(minutes=30))
+AT_ONCE_SECONDS = 60  # on a busy machine, and far less than each of the waits
 
 
 def unavailable() -> Unavailable:
@@ -78,8 +80,8 @@ def test_a_wait_longer_than_the_patience_is_not_begun() -> None:
         raise Transient(unavailable(), timedelta(hours=1))
 
     with pytest.raises(Unavailable):
-        QUICK.call(much_later, Stop())
-    assert time.monotonic() - began < 2
+        PATIENT.call(much_later, Stop())
+    assert time.monotonic() - began < AT_ONCE_SECONDS
 
 
 def test_retry_after_is_waited_for() -> None:
@@ -99,13 +101,13 @@ def test_stop_ends_a_wait_at_once() -> None:
     stop = Stop()
 
     def fail() -> None:
-        raise Transient(unavailable(), timedelta(seconds=4))
+        raise Transient(unavailable(), timedelta(minutes=10))
 
     threading.Timer(0.05, stop.request, [Cancelled(what="save")]).start()
     began = time.monotonic()
     with pytest.raises(Cancelled):
-        QUICK.call(fail, stop)
-    assert time.monotonic() - began < 2
+        PATIENT.call(fail, stop)
+    assert time.monotonic() - began < AT_ONCE_SECONDS
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
@@ -158,11 +160,11 @@ def test_the_first_failure_ends_all_work_and_is_raised() -> None:
     def work(number: int) -> None:
         if number == 0:
             raise StaleSequence(stage="s", current="1.2", asked="1.1")
-        stop.wait(timedelta(seconds=20))
+        stop.wait(timedelta(minutes=10))
         done.append(number)
 
     began = time.monotonic()
     with pytest.raises(StaleSequence):
         in_parallel(work, range(10), workers=2, stop=stop)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < AT_ONCE_SECONDS
     assert done == []
