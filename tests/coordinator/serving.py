@@ -1,47 +1,38 @@
-"""The coordinator as a process of its own, so that a test can see it killed.
-
-Run as `python -m tests.coordinator.serving DSN`; it prints the port that it listens on.
-"""
+"""The coordinator as a process of its own, so that a test can see it killed."""
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
 
 import uvicorn
 
 from lastgood.coordinator.serve import standalone
+from tests.faults.dying import FORKED, environment_of, in_environment
 
-ROOT = Path(__file__).parents[2]
+WAIT_SECONDS = 60
 
 
 class ServerProcess:
     """A coordinator that dies at `fault`, if one is named."""
 
     def __init__(self, dsn: str, fault: str | None = None) -> None:
-        environment = {**os.environ, "LASTGOOD_FAULTS_ALLOWED": "1"}
-        if fault is not None:
-            environment["LASTGOOD_FAULT"] = fault
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.coordinator.serving", dsn],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        port = self._process.stdout.readline().strip()
-        assert port, f"the coordinator ended with {self._process.wait()}"
-        self.url = f"http://127.0.0.1:{port}"
+        ours, theirs = FORKED.Pipe(duplex=False)
+        environment = environment_of(fault)
+        self._process = FORKED.Process(target=_serve, args=(dsn, environment, theirs))
+        self._process.start()
+        theirs.close()
+        told = ours.recv()
+        ours.close()
+        assert isinstance(told, int), told
+        self.url = f"http://127.0.0.1:{told}"
 
-    def died(self) -> int:
+    def died(self) -> int | None:
         """Wait for its end; answers the exit status, negative for a signal."""
-        return self._process.wait(60)
+        self._process.join(WAIT_SECONDS)
+        return self._process.exitcode
 
     def __enter__(self) -> Self:
         return self
@@ -53,20 +44,16 @@ class ServerProcess:
         trace: TracebackType | None,
     ) -> None:
         self._process.kill()
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._process.join()
 
 
-def main() -> None:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        sys.stdout.write(f"{listening.getsockname()[1]}\n")
-        sys.stdout.flush()
-        config = uvicorn.Config(standalone(sys.argv[1]), log_level="warning")
-        uvicorn.Server(config).run(sockets=[listening])
+def _serve(dsn: str, environment: dict[str, str], told: Connection) -> None:
+    def serve() -> None:
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            listening.listen()
+            told.send(listening.getsockname()[1])
+            config = uvicorn.Config(standalone(dsn), log_level="warning")
+            uvicorn.Server(config).run(sockets=[listening])
 
-
-if __name__ == "__main__":
-    main()
+    in_environment(environment, serve, told)

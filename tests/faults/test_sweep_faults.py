@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +16,7 @@ from lastgood.flows.cleaning import cleanup
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
 from tests.factories import upload_object
+from tests.faults.dying import killed_at
 from tests.retention.world import PROJECT, World, opened
 
 GRACE = timedelta(hours=1)
@@ -57,20 +54,7 @@ def world(catalog_dsn: str, owner_dsn: str, tmp_path: Path) -> Iterator[World]:
 
 def killed(dsn: str, program: str, point: str, *arguments: str) -> None:
     """Run a flow in a process of its own that dies at this point, as by a power cut."""
-    ended = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + PROGRAMS[program], *arguments],
-        env={
-            **os.environ,
-            "LASTGOOD_CATALOG": dsn,
-            "LASTGOOD_FAULT": point,
-            "LASTGOOD_FAULTS_ALLOWED": "1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    killed_at(point, PREAMBLE + PROGRAMS[program], *arguments, catalog=dsn)
 
 
 @pytest.fixture

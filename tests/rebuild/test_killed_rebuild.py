@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-
 import pytest
 
 from lastgood import errors
@@ -15,6 +10,7 @@ from lastgood.faults import REBUILD_POINTS
 from lastgood.flows import control_keys
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
+from tests.faults.dying import killed_at
 from tests.rebuild.conftest import Lose, Older, checkpoints_of, publish, rebuilt
 from tests.retention.world import PROJECT, World
 
@@ -29,19 +25,7 @@ rebuild.run(catalog, stores_of(catalog), because='the disk died', actor='operato
 
 def killed(world: World, point: str) -> None:
     """Rebuild in a process of its own that dies at this point, as by a power cut."""
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={
-            **os.environ,
-            "LASTGOOD_CATALOG": str(world.catalog._pool.conninfo),
-            "LASTGOOD_FAULT": point,
-            "LASTGOOD_FAULTS_ALLOWED": "1",
-        },
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    killed_at(point, PROGRAM, catalog=str(world.catalog._pool.conninfo))
 
 
 def _require_equation(world: World) -> None:
