@@ -33,7 +33,7 @@ def test_a_change_goes_from_a_file_to_its_rollback_by_commands(
     )
     assert shown.code == 0, shown.err
     assert "first sweep: 4 copies" in shown.out
-    assert "of which 1 checkpoints" in shown.out
+    assert "of which 1 checkpoint," in shown.out
     page = report.read_text()
     assert page.count("<polyline") == 2
     assert "src=" not in page
