@@ -37,7 +37,7 @@ class Service:
             if self._refuses(issue):
                 return httpx.Response(403, text="<Code>AccessDenied</Code>")
             self.stored.append(request.url.path)
-            return httpx.Response(200)
+            return httpx.Response(200, headers={"ETag": '"e"'})
         assert request.headers["Authorization"] == "Bearer secret"
         self.asked.append(json.loads(request.content)["parts"])
         urls = [

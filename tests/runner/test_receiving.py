@@ -69,6 +69,7 @@ class Store:
 class _Body:
     status: int
     content: bytes
+    headers: Mapping[str, str] = field(default_factory=lambda: {"ETag": '"e"'})
 
     def chunks(self, buffer: memoryview) -> Iterator[memoryview]:
         for start in range(0, len(self.content), 10_000):
@@ -290,7 +291,7 @@ class Zeros:
         def chunks(buffer: memoryview) -> Iterator[memoryview]:
             yield from (buffer for _ in range((end - start) // len(buffer)))
 
-        yield SimpleNamespace(status=206, chunks=chunks)
+        yield SimpleNamespace(status=206, chunks=chunks, headers={"ETag": '"e"'})
 
 
 @pytest.mark.parametrize("workers", [4, 2])

@@ -25,6 +25,7 @@ PART = r"^PUT .*partNumber=.*X-Amz-Signature"
 # Sent last: its URL was granted with those of others, and not for its own sending just now.
 LAST_PART = r"^PUT .*rng.*partNumber=.*X-Amz-Signature"
 READ = r"^GET .*big\.bin.*X-Amz-Signature"
+PAGE = Answer(200, "", page=b"<html>Sign in to the hotel</html>")
 SLOW = Answer(503, "SlowDown", headers={"Retry-After": "0"})
 
 
@@ -48,6 +49,7 @@ SENDING = {
     "lost answer": Rule(PART, cut_bytes=0),
     "failing server": Rule(PART, Answer(500, "InternalError"), times=2),
     "slow sender": Rule(PART, Answer(400, "RequestTimeout"), times=2),
+    "page of a gateway": Rule(PART, PAGE, times=2),
     "URL that has ended": Rule(LAST_PART, Answer(403, "AccessDenied", "Request has expired")),
     "credentials that have ended": Rule(LAST_PART, Answer(400, "ExpiredToken")),
 }
@@ -66,6 +68,7 @@ def test_a_checkpoint_is_saved_through_what_passes(
 READING = {
     "throttled": Rule(READ, SLOW, times=3),
     "broken connection": Rule(READ, cut_bytes=2 * MIB, times=3),
+    "page of a gateway": Rule(READ, PAGE, times=2),
     "URL that has ended": Rule(READ, Answer(403, "AccessDenied", "Request has expired")),
     "credentials that have ended": Rule(READ, Answer(400, "ExpiredToken")),
 }
@@ -116,13 +119,14 @@ def test_what_stays_is_told(
         (Answer(403, "RequestTimeTooSkewed"), "403, RequestTimeTooSkewed"),
         (Answer(301, "PermanentRedirect"), "301, PermanentRedirect"),
         (Answer(403, "AccessDenied"), "403, AccessDenied"),
+        (PAGE, "200, not an answer of S3"),
     ]
     with hurried.acquire() as run:
         for answer, said in standing:
             s3_proxy.set(Rule(PART, answer, times=None))
             with pytest.raises(RemoteProblem, match=said) as caught:
                 run.save(folder, step=1)
-            assert REQUEST_ID in str(caught.value)
+            assert answer is PAGE or REQUEST_ID in str(caught.value)
             assert "Signature" not in str(caught.value)
         s3_proxy.set(Rule(PART, lost=True, times=None))
         with pytest.raises(Unreachable):

@@ -131,7 +131,9 @@ class Receiver:
         end = "" if span.end == item.size_bytes else span.end - 1
         headers |= {"Accept-Encoding": "identity", "Range": f"bytes={span.at}-{end}"}
         try:
-            with get_bytes(self._coordinator.client.objects, url, headers) as body:
+            is_presigned = self._reading.lease.how == "presigned"
+            objects = self._coordinator.client.objects
+            with get_bytes(objects, url, headers, from_s3=is_presigned) as body:
                 self._take_from(body, arriving, span, take)
         except Transient as failure:
             if failure.asks_for_less:

@@ -90,7 +90,12 @@ class PresignedSender:
         url, headers = grant
         try:
             put_bytes(
-                self._coordinator.client.objects, url, headers, slot.part_size(number), chunks
+                self._coordinator.client.objects,
+                url,
+                headers,
+                slot.part_size(number),
+                chunks,
+                to_s3=True,
             )
         except RemoteProblem as refused:
             status = refused.facts["http_status"]

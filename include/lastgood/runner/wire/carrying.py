@@ -9,7 +9,9 @@ from typing import Protocol
 
 import httpx
 
-from lastgood.runner.wire.transport import raise_problem, transport_failures
+from lastgood.runner.problems import RemoteProblem
+from lastgood.runner.wire.transport import raise_problem, shown_url, transport_failures
+from lastgood.runner.working.retry import Transient
 
 Chunks = Iterable[memoryview]
 Headers = Mapping[str, str]
@@ -21,6 +23,10 @@ class Body(Protocol):
     @property
     def status(self) -> int:
         """The HTTP status."""
+
+    @property
+    def headers(self) -> Headers:
+        """Those of the answer; their names in any case."""
 
     def chunks(self, buffer: memoryview) -> Iterator[memoryview]:
         """The bytes as they come; a chunk is valid until the next. `buffer` may be used for them.
@@ -45,21 +51,44 @@ class Carrier(Protocol):
 
 
 def put_bytes(
-    carrier: Carrier, url: str, headers: Headers, size_bytes: int, chunks: Chunks
+    carrier: Carrier,
+    url: str,
+    headers: Headers,
+    size_bytes: int,
+    chunks: Chunks,
+    *,
+    to_s3: bool = False,
 ) -> httpx.Response:
     """One PUT of `size_bytes` as they come. Raises Transient, or the error of the answer."""
     response = carrier.put(url, headers, size_bytes, chunks)
     raise_problem(response)
+    if to_s3:
+        _check_is_of_s3(url, response.status_code, response.headers)
     return response
 
 
 @contextmanager
-def get_bytes(carrier: Carrier, url: str, headers: Headers) -> Iterator[Body]:
+def get_bytes(
+    carrier: Carrier, url: str, headers: Headers, *, from_s3: bool = False
+) -> Iterator[Body]:
     """One GET whose body is read by the caller. Raises Transient, or the error of the answer."""
     with carrier.get(url, headers) as body:
         if not httpx.codes.is_success(body.status):
             raise_problem(body.whole())
+        if from_s3:
+            _check_is_of_s3(url, body.status, body.headers)
         yield body
+
+
+def _check_is_of_s3(url: str, status: int, headers: Headers) -> None:
+    """S3 names an ETag for each object and part. A gateway's page with a 200 is neither: a part
+    that it took is lost, and its bytes are not those of an object that is damaged."""
+    if "ETag" not in headers:
+        problem, detail = "not an answer of S3", "a success without an ETag"
+        where = shown_url(url)
+        raise Transient(
+            RemoteProblem(where=where, http_status=status, problem=problem, detail=detail)
+        )
 
 
 @dataclass(frozen=True)
@@ -90,6 +119,10 @@ class _HttpxBody:
     @property
     def status(self) -> int:
         return self._response.status_code
+
+    @property
+    def headers(self) -> Headers:
+        return self._response.headers
 
     def chunks(self, buffer: memoryview) -> Iterator[memoryview]:
         for chunk in self._response.iter_raw():

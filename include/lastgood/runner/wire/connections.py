@@ -184,6 +184,10 @@ class _Body:
     def status(self) -> int:
         return self._answer.status
 
+    @property
+    def headers(self) -> Headers:
+        return httpx.Headers(self._answer.headers.items())
+
     def chunks(self, buffer: memoryview) -> Iterator[memoryview]:
         while True:
             with _failures(self._where):
