@@ -41,7 +41,8 @@ def test_api_page_metrics_and_command_line_say_the_same(
         "a proof of reach",
     )
     proof, numbers = shown["proof"], shown["numbers"]
-    assert (proof["reaches"], proof["expected_bytes"]) == (False, 2 * SIZE)
+    assert not proof["reaches"]
+    assert 0 < proof["expected_bytes"] - 2 * SIZE < 2 * 1000  # with a manifest of each
     help_text = "validate the newest checkpoint of vision/gpt/sft at level checksum"
     assert proof["helps"][0]["what"] == help_text
 
