@@ -173,6 +173,18 @@ def test_a_heartbeat_keeps_a_lease_and_a_recorded_lapse_ends_it(
     assert api.writer(after=1).generation == 2
 
 
+def test_an_expired_grant_receives_nothing_until_it_is_renewed(api: Api, move_clock: Any) -> None:
+    from datetime import timedelta
+
+    writer = api.writer()
+    prepared = ok(writer.prepare(1, FILES), 201)
+    move_clock(timedelta(seconds=31))
+    sent = writer.put(prepared["attempt"], "a.bin", FILES["a.bin"])
+    refused(sent, 403, "grant-expired")
+    ok(writer.post(f"checkpoints/{prepared['attempt']}/grants", {"parts": []}))
+    ok(writer.put(prepared["attempt"], "a.bin", FILES["a.bin"]))
+
+
 @pytest.mark.parametrize("ended", ["released", "lapsed"])
 def test_a_reader_whose_lease_ended_reads_nothing(api: Api, move_clock: Any, ended: str) -> None:
     from datetime import timedelta
