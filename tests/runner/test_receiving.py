@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import random
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,7 @@ import httpx
 import pytest
 
 from lastgood.rules.manifest import ManifestObject
-from lastgood.runner import CorruptObject
+from lastgood.runner import CorruptObject, RemoteProblem
 from lastgood.runner.receiving.arriving import BUFFER_BYTES, Arriving
 from lastgood.runner.receiving.receiver import Receiver
 from lastgood.runner.wire.carrying import Body
@@ -31,6 +33,7 @@ from lastgood.runner.working.retry import Retry
 
 KIB, MIB = 1 << 10, 1 << 20
 PART = 64 * KIB
+QUICK = Retry(first_pause=timedelta(milliseconds=1))
 CONTENT = random.Random(7).randbytes(5 * PART + 1_000)
 
 
@@ -45,6 +48,7 @@ class Store:
 
     content: bytes
     ranges: bool = True  # or it sends the whole whatever is asked
+    ends: bool = True  # or it sends all from the start of what is asked
     most_bytes: int | None = None  # of one answer
     asked: list[tuple[int, int]] = field(default_factory=list)
 
@@ -57,6 +61,7 @@ class Store:
         elif start >= len(self.content):
             yield _Body(416, b"<Error><Code>InvalidRange</Code></Error>")
         else:
+            end = end if self.ends else len(self.content)
             yield _Body(206, self.content[start:end][: self.most_bytes])
 
     def put(self, *_: Any) -> Any:
@@ -80,6 +85,23 @@ class _Body:
         return httpx.Response(self.status, content=self.content, request=request)
 
 
+class Lent:
+    """A lease whose URLs are numbered."""
+
+    lease = SimpleNamespace(how="presigned", checkpoint=SimpleNamespace(id="p/w/s/1.1"))
+
+    def __init__(self) -> None:
+        self.number = 1
+
+    def request_for(self, path: str) -> tuple[str, dict[str, str]]:
+        return f"http://s3/{path}?{self.number}", {}
+
+    def replace(self, refused_url: str, path: str) -> str:
+        if self.request_for(path)[0] == refused_url:
+            self.number += 1
+        return self.request_for(path)[0]
+
+
 def item_of(content: bytes, *, part_bytes: int | None = PART) -> ManifestObject:
     sha256 = hashlib.sha256(content).hexdigest()
     if part_bytes is None:
@@ -92,9 +114,8 @@ def item_of(content: bytes, *, part_bytes: int | None = PART) -> ManifestObject:
 def receive(store: Any, item: ManifestObject, folder: Path, workers: int | Pace = 4) -> Progress:
     nobody = httpx.MockTransport(lambda _: httpx.Response(500))
     client = Client(httpx.Client(transport=nobody), store)
-    coordinator = Coordinator.at("http://127.0.0.1:1", "", retry=Retry(), client=client)
-    lease = SimpleNamespace(how="presigned", checkpoint=SimpleNamespace(id="p/w/s/1.1"))
-    reading: Any = SimpleNamespace(lease=lease, request_for=lambda path: (f"http://s3/{path}", {}))
+    coordinator = Coordinator.at("http://127.0.0.1:1", "", retry=QUICK, client=client)
+    reading: Any = Lent()
     progress = Progress(item.size_bytes)
     pace = Pace.of(workers) if isinstance(workers, int) else workers
     Receiver(coordinator, reading, folder, progress, pace, durable=False).receive([item])
@@ -125,7 +146,7 @@ LEFT: dict[str, tuple[bytes, int | None, set[int]]] = {
 
 @pytest.mark.usefixtures("small_spans")
 @pytest.mark.parametrize(("left", "part_bytes", "parts"), LEFT.values(), ids=LEFT.keys())
-@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize(("ranges", "ends"), [(True, True), (False, False), (True, False)])
 @pytest.mark.parametrize("workers", [4, 2])
 def test_only_what_is_missing_is_asked_for(
     tmp_path: Path,
@@ -133,11 +154,12 @@ def test_only_what_is_missing_is_asked_for(
     part_bytes: int | None,
     parts: set[int],
     ranges: bool,
+    ends: bool,
     workers: int,
 ) -> None:
     if left:
         (tmp_path / "big").write_bytes(left)
-    store = Store(CONTENT, ranges)
+    store = Store(CONTENT, ranges, ends)
 
     receive(store, item_of(CONTENT, part_bytes=part_bytes), tmp_path, workers)
 
@@ -199,6 +221,56 @@ def test_without_digests_of_parts_what_is_not_the_object_is_thrown_away(
         receive(Store(stored), item_of(CONTENT, part_bytes=None), tmp_path, workers)
 
     assert (tmp_path / "big").stat().st_size == 0
+
+
+@pytest.mark.usefixtures("small_spans")
+def test_without_digests_of_parts_a_try_that_ends_early_leaves_no_hole(tmp_path: Path) -> None:
+    class Failing(Store):
+        @contextmanager
+        def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Body]:
+            if not self.asked:
+                with super().get(url, headers) as body:
+                    yield body
+            else:
+                yield _Body(400, b"<Error><Code>Odd</Code></Error>")
+
+    item = item_of(CONTENT, part_bytes=None)
+    with pytest.raises(RemoteProblem, match="Odd"):
+        receive(Failing(CONTENT, most_bytes=3 * PART), item, tmp_path)
+
+    store = Store(CONTENT)
+    receive(store, item, tmp_path)
+    assert store.asked == [(3 * PART, len(CONTENT))]
+
+
+@pytest.mark.usefixtures("small_spans")
+def test_an_object_that_is_damaged_leaves_no_file_open(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(bytes(len(CONTENT)))
+    before = sorted(os.listdir("/proc/self/fd"))
+
+    with pytest.raises(CorruptObject):
+        receive(Store(bytes(len(CONTENT))), item_of(CONTENT, part_bytes=None), tmp_path)
+
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_urls_are_replaced_as_often_as_they_end(tmp_path: Path, workers: int) -> None:
+    class Ending(Store):
+        @contextmanager
+        def get(self, url: str, headers: Mapping[str, str]) -> Iterator[Body]:
+            used[url] = used.get(url, 0) + 1
+            if used[url] > 2:
+                yield _Body(403, b"<Error><Code>AccessDenied</Code></Error>")
+            else:
+                with super().get(url, headers) as body:
+                    yield body
+
+    used: dict[str, int] = {}
+    receive(Ending(CONTENT, most_bytes=30_000), item_of(CONTENT), tmp_path, workers)
+
+    assert (tmp_path / "big").read_bytes() == CONTENT
+    assert len(used) > 3
 
 
 def test_a_wrong_part_is_told_before_the_others_have_come(tmp_path: Path) -> None:

@@ -46,8 +46,12 @@ class Arriving:
         self._lock = threading.Lock()  # of the descriptor
         self._excess_bytes = 0
         self._is_proven = True  # what was there is right, whatever comes
-        self._proof = self._begun()
-        self._progress.add(self._proof.spans.arrived_bytes)
+        try:
+            self._proof = self._begun()
+            self._progress.add(self._proof.spans.arrived_bytes)
+        except BaseException:
+            self.close()
+            raise
 
     def _begun(self) -> Proof:
         if self._most is None:

@@ -42,10 +42,10 @@ def leftover(fd: int, item: ManifestObject, most: int) -> Leftover:
     digests, which is fetched in one stream, the file counts as far as it goes: its end will tell.
     """
     there_bytes = _bytes_there(fd, item)
-    if not there_bytes:
-        return Leftover(list(cut(0, item.size_bytes, most)))
     if item.part_sha256 is None and item.size_bytes > LARGEST_BYTES:
         return _beginning(fd, item, there_bytes)
+    if not there_bytes:
+        return Leftover(list(cut(0, item.size_bytes, most)))
     return _parts(fd, item, there_bytes, most)
 
 

@@ -74,10 +74,11 @@ class Receiver:
             by_part = goes_by_part(item, total_bytes, workers)
             most = None if by_part else most_bytes(item.size_bytes, total_bytes, workers)
         arriving = Arriving(target, item, most, self._progress, durable=self._durable)
-        if arriving.missing:
+        try:
+            if not arriving.missing:
+                self._finish(arriving)
+        finally:
             arriving.close()  # there may be more objects than descriptors
-        else:
-            self._finish(arriving)
         return arriving
 
     def _receive(self, arriving: Arriving, span: Span) -> None:
@@ -134,6 +135,7 @@ class Receiver:
             is_presigned = self._reading.lease.how == "presigned"
             objects = self._coordinator.client.objects
             with get_bytes(objects, url, headers, from_s3=is_presigned) as body:
+                arriving.replacement_url = None  # one that is taken may end later, as the first did
                 self._take_from(body, arriving, span, take)
         except Transient as failure:
             if failure.asks_for_less:
@@ -154,7 +156,9 @@ class Receiver:
             self._stop.check()
             wanted = chunk[before_bytes:]
             before_bytes = max(0, before_bytes - len(chunk))
-            if is_whole_object and span.end != arriving.item.size_bytes:
+            if span.end != arriving.item.size_bytes:
+                if span.is_whole:  # and more comes than was asked for
+                    return
                 wanted = wanted[: span.end - span.at]
             is_too_long = len(wanted) > span.end - span.at
             take(wanted)

@@ -5,7 +5,9 @@ larger one is cut, so that no worker is idle. Where the manifest has digests of 
 are two or more for each worker, the spans are the parts: each is proven by itself, whatever the
 order. Otherwise they are four or more for each worker, because then all end at about the same time
 and the hash, which goes in order, keeps up; such a span is at most 64 MiB, the usual part of an
-upload, and at least 8 MiB, beside which a request costs little.
+upload, and at least 8 MiB, beside which a request costs little. One that is longer than that and
+has no digests of parts is fetched in one stream: a later try can go on where that ended, and could
+not tell what is there of spans.
 """
 
 from __future__ import annotations
