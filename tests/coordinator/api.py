@@ -136,7 +136,7 @@ class Api:
     def post(self, path: str, body: Any, token: str | None = None) -> httpx.Response:
         return self.client.post(f"{RUNNER}/{path}", json=body, headers=bearer(token or self.key))
 
-    def get(self, path: str, token: str | None = None, **query: Any) -> httpx.Response:
+    def get(self, path: str, /, token: str | None = None, **query: Any) -> httpx.Response:
         return self.client.get(f"{RUNNER}/{path}", params=query, headers=bearer(token or self.key))
 
     def acquire(self, after: int, key: str | None = None, **other: Any) -> httpx.Response:

@@ -89,6 +89,8 @@ class TestPresigned:
         status = ok(api.get(f"checkpoints/{prepared['attempt']}", parts=True))
         held = {item["path"]: [part["bytes"] for part in item["held"]] for item in status["parts"]}
         assert held["big.bin"] == [5 * MIB, 5 * MIB, 1 * MIB]
+        one = ok(api.get(f"checkpoints/{prepared['attempt']}", parts=True, path="small.bin"))
+        assert [item["path"] for item in one["parts"]] == ["small.bin"]
 
         committed = ok(writer.commit(prepared["attempt"], writer.manifest(1, files)))
         assert committed["state"] == "committed"

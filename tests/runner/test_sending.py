@@ -6,7 +6,7 @@ import hashlib
 import random
 import threading
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from lastgood.errors import InvalidInput
-from lastgood.runner import FileChanged
+from lastgood.runner import FileChanged, Unreachable
 from lastgood.runner.disk.files import measured
 from lastgood.runner.sending.file_sender import FileSender
 from lastgood.runner.sending.outgoing import SEND_BUFFER_BYTES
@@ -64,12 +64,14 @@ def send(
     part_bytes: int = PART,
     workers: int | Pace = 4,
     held: Sequence[tuple[str, int, HeldPart]] = (),
+    answer: Callable[[httpx.Request], httpx.Response] = lambda _: httpx.Response(500),
 ) -> list[ObjectRecord]:
-    client = Client.of(httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(500))))
+    client = Client.of(httpx.Client(transport=httpx.MockTransport(answer)))
     coordinator = Coordinator.at("http://127.0.0.1:1", "", retry=Retry(), client=client)
     files = measured(folder)
     sizes = {file.path: file.size_bytes for file in files}
     ticket: Any = SimpleNamespace(
+        attempt="a1",
         slots={
             path: Slot(path, size, part_bytes, max(1, -(-size // part_bytes)))
             for path, size in sizes.items()
@@ -144,6 +146,35 @@ def test_a_store_that_asks_for_less_is_sent_half_as_much_at_a_time(
 
     assert len(parts.stored) == 15
     assert pace.workers == 2
+
+
+def test_only_after_a_lost_answer_is_asked_whether_the_part_arrived_and_only_of_its_object(
+    tmp_path: Path, contents: dict[str, bytes]
+) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.query.decode())
+        digest = hashlib.sha256(parts.stored["big", 2]).hexdigest()
+        held = [{"number": 2, "bytes": PART, "sha256": digest}]
+        return httpx.Response(200, json={"parts": [{"path": "big", "held": held}]})
+
+    class Failing(Parts):
+        def send(self, slot: Slot, number: int, chunks: Chunks, sha256: str | None = None) -> str:
+            received = super().send(slot, number, chunks, sha256)
+            if failures and (slot.path, number) == ("big", 2):
+                raise failures.pop()
+            return received
+
+    failures = [
+        Transient(Unreachable(where="s3", reason="it was reset")),
+        Transient(InvalidInput(where="s3", reason="slow down"), asks_for_less=True),
+    ]
+    parts = Failing()
+    send(tmp_path, parts, answer=answer)
+
+    assert not failures
+    assert asked == ["parts=true&path=big"]
 
 
 def test_a_file_that_changes_while_its_parts_are_sent_is_named(tmp_path: Path) -> None:

@@ -332,10 +332,14 @@ def show_attempt(
     response: Response,
     attempt: Annotated[Attempt, Depends(observer)],
     parts: bool = False,
+    path: str | None = None,
 ) -> dict[str, Any]:
-    """Where an attempt stands; with `parts`, what its store holds of each object."""
+    """Where an attempt stands; with `parts`, what its store holds of each object, or of the one at
+    `path`."""
     services = services_of(request)
-    status = attempt_status.status(services.catalog, services.stores, attempt, parts=parts)
+    status = attempt_status.status(
+        services.catalog, services.stores, attempt, parts=parts, path=path
+    )
     now = status.attempt
     document: dict[str, Any] = {
         "attempt": str(now.attempt_id),

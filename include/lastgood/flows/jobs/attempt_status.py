@@ -31,8 +31,16 @@ class AttemptStatus:
     parts: Mapping[str, Sequence[Part]] | None
 
 
-def status(catalog: Catalog, stores: Stores, attempt: Attempt, *, parts: bool) -> AttemptStatus:
-    """Read an attempt; `parts` asks its store what it holds of each open upload."""
+def status(
+    catalog: Catalog,
+    stores: Stores,
+    attempt: Attempt,
+    *,
+    parts: bool,
+    path: str | None = None,
+) -> AttemptStatus:
+    """Read an attempt; `parts` asks its store what it holds of each open upload, or of that of the
+    object at `path` alone."""
     with catalog.transaction() as tx:
         now = attempts.get(tx, attempt.project, attempt.attempt_id)
         objects = attempt_objects.of(tx, now)
@@ -41,7 +49,7 @@ def status(catalog: Catalog, stores: Stores, attempt: Attempt, *, parts: bool) -
     held = None
     if parts:
         store = stores[now.store]
-        held = {item.path: _held(store, now, item) for item in objects}
+        held = {item.path: _held(store, now, item) for item in objects if path in (None, item.path)}
     return AttemptStatus(
         now,
         len(objects),

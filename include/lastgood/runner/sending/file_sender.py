@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from lastgood.runner.disk.files import SourceFile
-from lastgood.runner.problems import CorruptObject
+from lastgood.runner.problems import CorruptObject, Unreachable
 from lastgood.runner.sending.outgoing import Outgoing, PartReader
 from lastgood.runner.sending.parts import HeldPart, PartSender, held_parts
 from lastgood.runner.sending.ticket import ObjectRecord, Ticket
@@ -82,7 +82,8 @@ class FileSender:
             except Transient as failure:
                 if failure.asks_for_less:
                     self._pace.slow_down()
-                if part.is_read and self._arrived_unanswered(part):
+                is_unanswered = isinstance(failure.error, Unreachable)
+                if is_unanswered and part.is_read and self._is_held(part):
                     return
                 part.is_read = False  # what was refused may have been read while it changed
                 raise
@@ -97,9 +98,9 @@ class FileSender:
             return False
         return held.sha256 == part.known_sha256()
 
-    def _arrived_unanswered(self, part: PartReader) -> bool:
+    def _is_held(self, part: PartReader) -> bool:
         """Whether the part whose answer was lost is there after all."""
-        held = held_parts(self._coordinator, self._ticket.attempt)
+        held = held_parts(self._coordinator, self._ticket.attempt, part.slot.path)
         there = held.get((part.slot.path, part.number))
         return there is not None and there.sha256 == part.sha256
 

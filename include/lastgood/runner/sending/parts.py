@@ -151,9 +151,12 @@ def renew_grants(coordinator: Coordinator, attempt: str) -> timedelta:
     return answer.renewal_of("grant_expires_at")
 
 
-def held_parts(coordinator: Coordinator, attempt: str) -> dict[PartName, HeldPart]:
-    """What has arrived of an attempt, by object path and part number."""
-    answer = coordinator.ask("GET", f"checkpoints/{attempt}", query={"parts": "true"})
+def held_parts(
+    coordinator: Coordinator, attempt: str, path: str | None = None
+) -> dict[PartName, HeldPart]:
+    """What has arrived of an attempt, or of one of its objects, by object path and part number."""
+    query = {"parts": "true"} if path is None else {"parts": "true", "path": path}
+    answer = coordinator.ask("GET", f"checkpoints/{attempt}", query=query)
     return {
         (held["path"], part["number"]): HeldPart(part["bytes"], part.get("sha256"))
         for held in answer.get("parts") or []
