@@ -223,8 +223,9 @@ LOGIN = Answer(200, "", page=b"<html><body>Who are you?</body></html>")
 NO_CONTENT = Answer(204, "", page=b"")
 LOST_ROUTE = Answer(404, "", page=b"<html><body>default backend - 404</body></html>")
 HALF = Answer(404, "", page=b'<?xml version="1.0"?><Error><Code>NoSuchKey</Co')
+NO_ROUTE = Answer(404, "", page=b"")
 CLOSED = Answer(403, "", page=b"Forbidden")
-FOREIGN = (LOGIN, NO_CONTENT, LOST_ROUTE, HALF)
+FOREIGN = (LOGIN, NO_CONTENT, LOST_ROUTE, NO_ROUTE, HALF)
 GET_PARTS, GET_UPLOADS = r"^GET .*uploadId", r"^GET .*\?.*uploads"
 Begun = tuple[Key, UploadId, Part]
 _names = itertools.count()

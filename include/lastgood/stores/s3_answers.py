@@ -48,7 +48,8 @@ def believe_only_s3(client: S3Client) -> None:
 
 class _Believing:
     def __init__(self) -> None:
-        self._heads_have_ids = False  # seen of this server
+        # Whether this server was seen to name a request: in its answers to HEAD, and to others.
+        self._names_requests = {True: False, False: False}
 
     def look(
         self,
@@ -69,12 +70,12 @@ class _Believing:
 
     def _wrong(self, operation: str, answer: Mapping[str, Any]) -> str | None:
         status, headers, body = answer["status_code"], answer["headers"], answer["body"]
-        if operation == "HeadObject":
-            has_id = REQUEST_ID in headers
-            self._heads_have_ids |= has_id
-            if status in _CONCLUSIVE and self._heads_have_ids and not has_id:
+        is_head, has_id = operation == "HeadObject", REQUEST_ID in headers
+        self._names_requests[is_head] |= has_id
+        if status in _CONCLUSIVE and (is_head or not body):
+            if self._names_requests[is_head] and not has_id:
                 return "has no request id, unlike others of this server"
-        elif status in _CONCLUSIVE and body and not _is_error(body):
+        elif status in _CONCLUSIVE and not _is_error(body):
             return "comes with what is no error document"
         if not 200 <= status < 300:
             return None
