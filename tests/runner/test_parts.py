@@ -97,10 +97,18 @@ def test_urls_that_ended_are_replaced_and_nothing_is_sent_twice() -> None:
     assert service.stored == ["/a/1", "/a/2", "/b/1"]
 
 
-def test_a_store_that_refuses_a_new_url_is_believed() -> None:
+def test_a_url_that_ended_before_it_was_used_is_replaced() -> None:
+    service = Service(refuses=lambda issue: issue == 1)
+
+    send_all(service)
+
+    assert service.stored == ["/a/1", "/a/2", "/b/1"]
+
+
+def test_a_store_that_refuses_two_new_urls_is_believed() -> None:
     service = Service(refuses=lambda issue: True)
 
     with pytest.raises(RemoteProblem, match="AccessDenied"):
         send_all(service)
 
-    assert len(service.asked) == 1
+    assert len(service.asked) == 2

@@ -82,6 +82,7 @@ class PresignedSender:
         self._position = {part: index for index, part in enumerate(self._wanted)}
         self._lock = threading.Lock()
         self._granted: dict[PartName, Grant] = {}
+        self._refused_new: set[PartName] = set()
 
     def send(
         self, slot: Slot, number: int, chunks: Chunks, sha256: str | None = None
@@ -101,8 +102,10 @@ class PresignedSender:
             status = refused.facts["http_status"]
             if sha256 is not None and status == _BYTES_DIFFER:
                 raise Transient(refused) from refused  # on the way, or the file changed
-            if is_new or not url_has_ended(refused):
+            if not url_has_ended(refused) or (is_new and (slot.path, number) in self._refused_new):
                 raise
+            if is_new:  # once more: the process may have been stopped between asking and sending
+                self._refused_new.add((slot.path, number))
             self._forget_all()  # they were granted at once, and probably ended at once
             raise Transient(refused) from refused
         return None
