@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from lastgood.catalog import findings, history, inventories
+from lastgood.catalog import findings, history, inventories, measurements, quality_results
 from lastgood.catalog.db import Catalog
 from lastgood.flows import scheduled_inventories
 from lastgood.flows.inventories import by_name as flow
@@ -23,8 +24,10 @@ from lastgood.flows.inventories.explanation import take
 from lastgood.flows.inventories.kept import InventoryUnusable
 from lastgood.flows.inventories.rows import rows_of
 from lastgood.flows.inventories.taking import ListingUnusable
+from lastgood.flows.overview import overview
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
+from lastgood.reports.checks import STORE
 from lastgood.rules import layout
 from lastgood.rules.byte_equation import Line
 from lastgood.stack.demo.disk import Disk
@@ -300,7 +303,7 @@ def test_an_old_inventory_that_cannot_be_deleted_is_told_and_the_report_is_writt
 
 
 def test_a_past_report_is_made_again_from_what_is_kept_or_says_that_nothing_is(
-    catalog: Catalog, prepared: Prepared, tmp_path: Path
+    catalog: Catalog, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared.commit(OBJECTS)
     stray = prepared.put("checkpoints/vision/old/a", b"a" * 10)
@@ -309,10 +312,23 @@ def test_a_past_report_is_made_again_from_what_is_kept_or_says_that_nothing_is(
     stores = stores_of(catalog)
     how: dict[str, Any] = {"report_dir": tmp_path, "actor": "dag:test"}
     first = reconcile.run(catalog, stores, "vision", window=window, **how)
+    usage = FileStore.usage
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            FileStore, "usage", lambda self, *of: replace(usage(self, *of), used_bytes=5)
+        )
+        now = history_now(catalog)
+        red = reconcile.run(catalog, stores, "vision", window=(window[1], now), **how)
     (prepared.root / stray).unlink()
     prepared.commit(OBJECTS)
 
     again = reconcile.again(catalog, stores, "vision", window=window, **how)
+    with catalog.transaction() as tx:  # a report of the past says nothing of now
+        assert quality_results.of_stores(tx, STORE) == {"local": False}
+        assert [one.passed for one in measurements.explained(tx)] == [False]
+    [shown] = overview(catalog, stores, "vision").stores
+    assert shown.report is not None
+    assert shown.report.report_id == red["report_id"]
     earlier = (window[0] - timedelta(days=30), window[1] - timedelta(days=30))
     absent = reconcile.again(catalog, stores, "vision", window=earlier, **how)
 
@@ -324,7 +340,7 @@ def test_a_past_report_is_made_again_from_what_is_kept_or_says_that_nothing_is(
     assert "No inventory of store local is kept" in absent["skipped"]
     with catalog.transaction() as tx:
         (finding,) = findings.current(tx, projects=["vision"])
-    assert (finding.state, finding.events) == ("open", 1)
+    assert (finding.state, finding.events) == ("open", 2)
 
 
 def test_the_bytes_of_a_name_that_is_no_text_are_kept_exactly(

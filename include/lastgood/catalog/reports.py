@@ -121,6 +121,20 @@ def summaries(
     return [ReportSummary(**row) for row in rows]
 
 
+def newest(tx: Transaction, project: str, store: str) -> ReportSummary | None:
+    """The report of the latest window, since one of a past day may be made again; None before the
+    first."""
+    row = tx.execute(
+        _SUMMARY
+        + """
+         WHERE report_id = (SELECT report_id FROM reports WHERE project = %s AND store = %s
+                             ORDER BY window_end DESC, recorded_at DESC, report_id DESC LIMIT 1)
+        """,
+        (project, store),
+    ).fetchone()
+    return ReportSummary(**row) if row else None
+
+
 def listed_at(
     tx: Transaction, project: str, stores: Sequence[str]
 ) -> Mapping[str, datetime | None]:

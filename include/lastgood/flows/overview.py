@@ -112,7 +112,6 @@ def _store(
         sum(open_findings.get((owner, one.store, late), 0) for owner in (one.project, SHARED))
         for late in (True, False)
     )
-    newest = reports.summaries(tx, project=one.project, store=one.store, limit=1)
     return StoreOverview(
         project=one.project,
         store=one.store,
@@ -120,7 +119,7 @@ def _store(
         kind=one.kind,
         counts=reports.counts(tx, one.project, one.store),
         capacity=_capacity(tx, one),
-        report=newest[0] if newest else None,
+        report=reports.newest(tx, one.project, one.store),
         findings=overdue + due,
         overdue=overdue,
     )
