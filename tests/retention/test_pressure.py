@@ -254,6 +254,21 @@ def test_under_pressure_a_sweep_marks_first_unless_the_last_mark_waits_for_an_ap
     assert (told["mark"], told["quarantined"]) == (waits["mark"], 1)
 
 
+def test_a_sweep_under_pressure_marks_again_only_where_the_last_mark_may_say_too_little(
+    world: World,
+) -> None:
+    world.promote({"capacity": {"soft": "1B", "hard": "1GB", "reserve": "0B"}})
+    save(world, [1, 2, 3], receipt=None)  # what is given up waits for a receipt
+    first = world.sweep()["mark"]
+    assert world.sweep()["mark"] == world.sweep()["mark"] == first
+
+    save(world, [4], receipt=None)
+    second = world.sweep()["mark"]
+    assert second > first
+    world.advance(timedelta(minutes=20))
+    assert world.sweep()["mark"] > second
+
+
 def _proof(world: World) -> reach_proofs.ProofRow:
     with world.catalog.transaction() as tx:
         found = reach_proofs.newest(tx, PROJECT, "local")

@@ -73,17 +73,19 @@ def now(tx: Transaction) -> datetime:
 
 # What a project's history has at its end, whichever table it lies in. Every decision asks for it,
 # so each long table answers from the end of an index; for the stages their events do.
-_LAST_RECORDED = """(
-    SELECT max(at) FROM (
-        SELECT last_mark_at AS at FROM projects WHERE project = %(project)s
-        UNION ALL SELECT max(recorded_at) FROM events WHERE project = %(project)s
+_RECORDED = """
+        SELECT max(recorded_at) AS at FROM events WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM holds WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM hold_releases WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM retirements WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM retirement_approvals WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM retirement_undos WHERE project = %(project)s
         UNION ALL SELECT max(recorded_at) FROM policy_versions WHERE project = %(project)s
-        UNION ALL SELECT max(recorded_at) FROM capacity_states WHERE project = %(project)s
+        UNION ALL SELECT max(recorded_at) FROM capacity_states WHERE project = %(project)s"""
+_LAST_RECORDED = f"""(
+    SELECT max(at) FROM (
+        SELECT last_mark_at AS at FROM projects WHERE project = %(project)s
+        UNION ALL {_RECORDED.lstrip()}
     ) AS recorded)"""
 PROJECT_NOW = f"SELECT greatest(catalog_clock(), {_LAST_RECORDED}) AS now"
 
@@ -98,6 +100,18 @@ def project_now(tx: Transaction, project: str) -> datetime:
     assert row is not None
     instant: datetime = row["now"]
     return instant
+
+
+def is_recorded_after(tx: Transaction, project: str, at: datetime) -> bool:
+    """Whether anything of the project was recorded after an instant; that a decision was taken
+    counts for nothing."""
+    row = tx.execute(
+        f"SELECT coalesce(max(at) > %(at)s, false) AS found FROM ({_RECORDED}) AS recorded",
+        {"project": project, "at": at},
+    ).fetchone()
+    assert row is not None
+    found: bool = row["found"]
+    return found
 
 
 def next_instant(tx: Transaction, project: str) -> datetime:

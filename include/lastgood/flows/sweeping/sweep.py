@@ -10,10 +10,20 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import capacity, copies, history, locks, projects, references, tombstones
+from lastgood.catalog import (
+    capacity,
+    copies,
+    history,
+    locks,
+    marks,
+    projects,
+    references,
+    tombstones,
+)
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence
@@ -36,6 +46,8 @@ __all__ = ["Plan", "execute", "judge_copy", "plan", "preview", "run"]
 
 
 _log = logging.getLogger(__name__)
+_MARK_STANDS = timedelta(minutes=15)
+"""While nothing is recorded, as long as from one scheduled sweep to the next."""
 
 
 @dataclass(slots=True)
@@ -82,7 +94,7 @@ def run(
     raised. Where the plan must be approved, or a store failed, everything else is done and the
     summary says so (`stop`, `failed`). What waits, and what a batch or a store that failed leaves,
     is for a later run (`left`). Where the project stands above soft in a store, it is marked anew
-    and what can be reached is proven and recorded first.
+    (unless that would say the same) and what can be reached is proven and recorded first.
     """
     sane_clock.require(catalog)
     control_keys.guard(catalog, stores, project)
@@ -106,15 +118,27 @@ def run(
 def _fresh_plan(catalog: Catalog, project: str) -> Plan:
     """The plan under a mark of now: what was given up since the last one may be what is wanted
     back. Where the plan must be approved the last mark stays: an approval is about that one, and
-    without it a newer one would take nothing either."""
+    without it a newer one would take nothing either. It stays, too, while it would be made again as
+    it is: each refused save wakes a sweep, and marks are kept for good."""
     try:
         planned = plan(catalog, project)
-        if planned.stop is not None:
+        if planned.stop is not None or _says_all(catalog, planned):
             return planned
     except errors.MarkNotSweepable as error:
         _log.info("marking anew: %s", error)
     mark.run(catalog, project)
     return plan(catalog, project)
+
+
+def _says_all(catalog: Catalog, planned: Plan) -> bool:
+    """Whether a plan's mark knows all of the project's history, and hardly any time passed since,
+    which gives up more by itself."""
+    if planned.mark_id is None:
+        return False
+    with catalog.transaction() as tx:
+        at = marks.get(tx, planned.project, planned.mark_id).at
+        age = history.project_now(tx, planned.project) - at
+        return age < _MARK_STANDS and not history.is_recorded_after(tx, planned.project, at)
 
 
 def _proven(
