@@ -113,6 +113,29 @@ def test_checkpoints_show_and_receipts_agree(world: World, lastgood: CommandLine
     assert "vision/gpt/pretrain/1.2" in lastgood("show", last.checkpoint).out
 
 
+def test_lists_that_are_cut_say_so(world: World, lastgood: CommandLine) -> None:
+    world.prepare(1, {"a": b"a"})
+    world.prepare(2, {"a": b"a"})
+    world.owner.execute(
+        "INSERT INTO lastgood.daily_digests (project, day, number, previous, digest, body,"
+        " recorded_at) SELECT 'vision', date '2026-01-01' + n, n, CASE n WHEN 2 THEN repeat('1', 64)"
+        " END, repeat(n::text, 64), '{\"stages\": []}', now()"
+        " FROM generate_series(1, 2) AS n"
+    )
+
+    for command, listed in (("uploads", "attempts"), ("audit digests", "digests")):
+        found = {
+            limit: lastgood(*command.split(), "--limit", limit, "--json").document
+            for limit in (1, 2)
+        }
+        assert [(len(one[listed]), one["more"]) for one in found.values()] == [
+            (1, True),
+            (2, False),
+        ], command
+        assert "Others follow" in lastgood(*command.split(), "--limit", 1).out
+    assert found[1]["digests"][0]["number"] == 2  # the newest
+
+
 def test_why_tells_every_fact_of_the_gate(world: World, lastgood: CommandLine) -> None:
     kept = world.commit(1)
 

@@ -10,7 +10,7 @@ import typer
 from lastgood.catalog import projects
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import services
-from lastgood.cli.output import Json, Project, print_json, print_table, say
+from lastgood.cli.output import Json, Project, print_json, print_table, say, say_more
 from lastgood.reports.words import human_bytes, instant
 from lastgood.rules.quantities import counted
 
@@ -125,11 +125,11 @@ def audit_digests(
         for name in names if make else ():
             daily_digest.make(opened.catalog, opened.stores, name)
         with opened.catalog.transaction() as tx:
-            found = [
-                one for name in names for one in daily_digests.of_project(tx, name, limit=limit)
-            ]
+            known = [daily_digests.of_project(tx, name, limit=limit + 1) for name in names]
+    found = [one for days in known for one in days[-limit:]]
+    more = any(len(days) > limit for days in known)
     if json:
-        print_json({"digests": found})
+        print_json({"digests": found, "more": more})
         return
     rows = [
         [
@@ -144,3 +144,4 @@ def audit_digests(
     ]
     headers = ["project", "day", ">number", ">stages", "digest", "made"]
     print_table(headers, rows, "None: nothing was deleted on a day that is over.")
+    say_more(more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,9 +11,10 @@ import typer
 from lastgood.cli.exits import answer_no
 from lastgood.cli.looking import Limit
 from lastgood.cli.opening import actor, services
-from lastgood.cli.output import Json, Project, print_json, print_table, say
+from lastgood.cli.output import Json, Project, cut, print_json, print_table, say, say_more
 from lastgood.cli.stores import store
 from lastgood.errors import InvalidInput
+from lastgood.flows.as_json import as_json
 from lastgood.reports.words import human_bytes, instant, lasting
 
 
@@ -34,9 +36,13 @@ def uploads(
         _history(project, upload, json)
         return
     with services() as opened, opened.catalog.transaction() as tx:
-        found = upload_overview(tx, project, ended=ended, limit=limit)
+        known = upload_overview(tx, project, ended=ended, limit=limit + 1)
+    attempts, more_attempts = cut(known.attempts, limit)
+    entries, more_entries = cut(known.uploads, limit)
+    found = replace(known, attempts=attempts, uploads=entries)
+    more = more_attempts or more_entries
     if json:
-        print_json(found)
+        print_json({**as_json(found), "more": more})
         return
     rows = [
         [
@@ -53,7 +59,7 @@ def uploads(
     ]
     headers = ["attempt is", "for", "attempt", "writer", ">declared", ">age", ">lease left", "why"]
     print_table(headers, rows, "Every attempt is committed or cleaned up.")
-    entries = [
+    listed = [
         [
             one.entry_id,
             one.state,
@@ -73,7 +79,7 @@ def uploads(
     ]
     headers = [">number", "upload is", "store", "key", "upload", "owner", "initiated", ">parts"]
     headers += [">bytes", "first seen", "last listed", ">aborts", "why"]
-    print_table(headers, entries, "No incomplete upload was found.")
+    print_table(headers, listed, "No incomplete upload was found.")
     limits = [
         [one.stage, one.workload_class, lasting(one.age), one.because] for one in found.thresholds
     ]
@@ -82,6 +88,7 @@ def uploads(
         say(f"{name}: pending uploads of strangers, which are never touched: {number}")
     for name, check in found.lifecycle.items():
         say(f"{name}: {check.says}")
+    say_more(more)
 
 
 def _history(project: str | None, upload: int, as_document: bool) -> None:
