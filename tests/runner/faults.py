@@ -24,6 +24,9 @@ class Refuse:
     body: bytes = b""
 
 
+PAGE = Refuse(200, {"Content-Type": "text/html"}, b"<html>Sign in</html>")
+
+
 @dataclass(frozen=True)
 class LoseAnswer:
     """Let the coordinator do its work, and break the connection instead of answering."""
@@ -118,6 +121,6 @@ async def _unheard(message: Message) -> None:
 
 
 async def _break(send: Any) -> None:
-    headers = [(b"content-length", b"1000")]
+    headers = [(b"content-length", b"1000"), (b"content-type", b"application/octet-stream")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     raise ConnectionBroken

@@ -11,7 +11,7 @@ import pytest
 from lastgood.errors import NotFound
 from lastgood.runner import Checkpoint, CorruptObject, DestinationTaken, Retry, Unreachable
 from tests.runner.conftest import RunningCoordinator, contents, write_checkpoint
-from tests.runner.faults import BreakOff, Hold, Refuse
+from tests.runner.faults import PAGE, BreakOff, Hold, Refuse
 from tests.waiting import wait_for
 
 EVERY_WAY = pytest.mark.parametrize("how", ["endpoint", "direct", "presigned"], indirect=True)
@@ -116,6 +116,7 @@ def test_a_broken_connection_is_continued_where_it_broke(
 ) -> None:
     coordinator.faults.on("GET", "/objects/", BreakOff(), times=2)
     coordinator.faults.on("GET", "/objects/", Refuse(503, {"Retry-After": "0"}), times=2)
+    coordinator.faults.on("GET", "/objects/", PAGE, times=2)
 
     coordinator.workload().download("latest", tmp_path / "restored")
 

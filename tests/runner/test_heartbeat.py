@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from lastgood.errors import FencedGeneration, Unavailable
+from lastgood.runner.problems import problem_of
 from lastgood.runner.wire.heartbeat import Heartbeat
 from lastgood.runner.working.retry import Transient
 
@@ -18,7 +19,11 @@ def unavailable() -> Transient:
     return Transient(Unavailable(what="the coordinator", reason="it restarts"))
 
 
-def test_beats_go_on_through_failures_that_pass() -> None:
+PASSING = [unavailable(), problem_of("<html>default backend - 404</html>", 404, "http://c")]
+
+
+@pytest.mark.parametrize("failure", PASSING)
+def test_beats_go_on_through_failures_that_pass(failure: Exception) -> None:
     beats: list[str] = []
     enough = threading.Event()
 
@@ -27,7 +32,7 @@ def test_beats_go_on_through_failures_that_pass() -> None:
         if len(beats) >= 6:
             enough.set()
         if len(beats) % 2:
-            raise unavailable()
+            raise failure
         return SOON
 
     heartbeat = Heartbeat(beat, SOON, lambda error: pytest.fail(str(error)), name="test")

@@ -35,7 +35,7 @@ from tests.runner.conftest import (
     wait_for,
     write_checkpoint,
 )
-from tests.runner.faults import BreakOff, Hold, LoseAnswer, Refuse
+from tests.runner.faults import PAGE, BreakOff, Hold, LoseAnswer, Refuse
 
 EVERY_WAY = pytest.mark.parametrize("how", ["endpoint", "direct", "presigned"], indirect=True)
 
@@ -155,7 +155,9 @@ def test_each_file_is_read_once(
         ("POST", "/checkpoints/commit"),
     ],
 )
-@pytest.mark.parametrize("fault", [LoseAnswer(), BreakOff(), Refuse(503, {"Retry-After": "0"})])
+@pytest.mark.parametrize(
+    "fault", [LoseAnswer(), BreakOff(), Refuse(503, {"Retry-After": "0"}), PAGE]
+)
 def test_a_request_that_is_tried_again_is_the_same_request(
     coordinator: RunningCoordinator,
     checkpoint: Path,

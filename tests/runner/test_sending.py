@@ -75,7 +75,7 @@ def send(
         slots={
             path: Slot(path, size, part_bytes, max(1, -(-size // part_bytes)))
             for path, size in sizes.items()
-        }
+        },
     )
     before = {(path, number): part for path, number, part in held}
     progress = Progress(sum(sizes.values()))

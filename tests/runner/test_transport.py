@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 
 import httpx
 import pytest
@@ -16,7 +17,8 @@ from lastgood.runner.working.retry import Retry, Transient
 
 
 def coordinator(url: str, client: Client | None = None) -> Coordinator:
-    return Coordinator.at(url, "key", retry=Retry(), client=client or new_client())
+    impatient = Retry(patience=timedelta(0))
+    return Coordinator.at(url, "key", retry=impatient, client=client or new_client())
 
 
 def answering(status: int, text: str, content_type: str = "text/html") -> Client:

@@ -16,6 +16,9 @@ _KNOWN: Mapping[str, type[LastgoodError]] = {
 }
 
 
+NO_DOCUMENT = "no problem document"
+
+
 class RemoteProblem(LastgoodError):
     """{where} answered {http_status}, {problem}: {detail}"""
 
@@ -84,7 +87,7 @@ def problem_of(document: object, http_status: int, where: str) -> LastgoodError:
     type, and for an answer that is no problem document (`document` is then its text).
     """
     fields = document if isinstance(document, dict) else {"detail": str(document)[:500]}
-    kind = str(fields.get("type", "no problem document")).rsplit("/", 1)[-1]
+    kind = str(fields.get("type", NO_DOCUMENT)).rsplit("/", 1)[-1]
     detail = str(fields.get("detail") or fields.get("title") or kind)
     facts = {name: value for name, value in fields.items() if name not in _STANDARD}
     if kind not in _KNOWN:

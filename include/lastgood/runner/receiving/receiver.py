@@ -12,7 +12,12 @@ from lastgood.runner.disk.shared import shared_folder
 from lastgood.runner.problems import CorruptObject, RemoteProblem
 from lastgood.runner.receiving.arriving import BUFFER_BYTES, Arriving, Take
 from lastgood.runner.receiving.reading import Reading
-from lastgood.runner.wire.carrying import Body, get_bytes
+from lastgood.runner.wire.carrying import (
+    Body,
+    check_is_an_object,
+    check_is_of_s3,
+    get_bytes,
+)
 from lastgood.runner.wire.http import Coordinator
 from lastgood.runner.wire.spans import Span, goes_by_part, most_bytes
 from lastgood.runner.wire.transport import url_has_ended
@@ -133,8 +138,8 @@ class Receiver:
         headers |= {"Accept-Encoding": "identity", "Range": f"bytes={span.at}-{end}"}
         try:
             is_presigned = self._reading.lease.how == "presigned"
-            objects = self._coordinator.client.objects
-            with get_bytes(objects, url, headers, from_s3=is_presigned) as body:
+            check = check_is_of_s3 if is_presigned else check_is_an_object
+            with get_bytes(self._coordinator.client.objects, url, headers, check) as body:
                 arriving.replacement_url = None  # one that is taken may end later, as the first did
                 self._take_from(body, arriving, span, take)
         except Transient as failure:

@@ -11,11 +11,11 @@ from typing import Protocol
 from urllib.parse import quote
 
 from lastgood.errors import GrantExpired
-from lastgood.runner.problems import RemoteProblem
+from lastgood.runner.problems import RemoteProblem, problem_of
 from lastgood.runner.sending.ticket import Slot, Ticket
 from lastgood.runner.wire.carrying import Chunks, put_bytes
 from lastgood.runner.wire.http import API, BEAT_TIMEOUT, Coordinator
-from lastgood.runner.wire.transport import url_has_ended
+from lastgood.runner.wire.transport import shown_url, url_has_ended
 from lastgood.runner.working.retry import Transient
 
 GRANT_BATCH = 256  # presigned URLs asked for at once, so that the last is used long before it ends
@@ -67,7 +67,11 @@ class EndpointSender:
         except GrantExpired as expired:
             renew_grants(self._coordinator, self._attempt)
             raise Transient(expired) from expired
-        received: str = answer.json()["sha256"]
+        try:
+            received: str = answer.json()["sha256"]
+        except (ValueError, LookupError, TypeError):  # a proxy's page in the place of an answer
+            page = problem_of(answer.text, answer.status_code, shown_url(url))
+            raise Transient(page) from None
         return received
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +15,8 @@ from lastgood.runner.working.retry import Transient
 
 Chunks = Iterable[memoryview]
 Headers = Mapping[str, str]
+Check = Callable[[str, int, Headers], None]  # of an answer's URL, status and headers
+OBJECT = "application/octet-stream"
 
 
 class Body(Protocol):
@@ -63,32 +65,41 @@ def put_bytes(
     response = carrier.put(url, headers, size_bytes, chunks)
     raise_problem(response)
     if to_s3:
-        _check_is_of_s3(url, response.status_code, response.headers)
+        check_is_of_s3(url, response.status_code, response.headers)
     return response
 
 
 @contextmanager
 def get_bytes(
-    carrier: Carrier, url: str, headers: Headers, *, from_s3: bool = False
+    carrier: Carrier, url: str, headers: Headers, check: Check | None = None
 ) -> Iterator[Body]:
-    """One GET whose body is read by the caller. Raises Transient, or the error of the answer."""
+    """One GET whose body is read by the caller. Raises Transient, also where `check` does for a
+    success, or the error of the answer."""
     with carrier.get(url, headers) as body:
         if not httpx.codes.is_success(body.status):
             raise_problem(body.whole())
-        if from_s3:
-            _check_is_of_s3(url, body.status, body.headers)
+        if check is not None:
+            check(url, body.status, body.headers)
         yield body
 
 
-def _check_is_of_s3(url: str, status: int, headers: Headers) -> None:
+def check_is_of_s3(url: str, status: int, headers: Headers) -> None:
     """S3 names an ETag for each object and part. A gateway's page with a 200 is neither: a part
     that it took is lost, and its bytes are not those of an object that is damaged."""
     if "ETag" not in headers:
-        problem, detail = "not an answer of S3", "a success without an ETag"
-        where = shown_url(url)
-        raise Transient(
-            RemoteProblem(where=where, http_status=status, problem=problem, detail=detail)
-        )
+        raise _of_something_else(url, status, "not an answer of S3", "a success without an ETag")
+
+
+def check_is_an_object(url: str, status: int, headers: Headers) -> None:
+    """The coordinator says of each object that it is bytes."""
+    said = headers.get("Content-Type", "nothing")
+    if said != OBJECT:
+        raise _of_something_else(url, status, "not an object", f"{said} in place of {OBJECT}")
+
+
+def _of_something_else(url: str, status: int, problem: str, detail: str) -> Transient:
+    where = shown_url(url)
+    return Transient(RemoteProblem(where=where, http_status=status, problem=problem, detail=detail))
 
 
 @dataclass(frozen=True)

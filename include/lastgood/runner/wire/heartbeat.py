@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 
+from lastgood.runner.problems import NO_DOCUMENT, RemoteProblem
 from lastgood.runner.working.retry import Transient
 
 log = logging.getLogger("lastgood.runner")
@@ -15,8 +16,9 @@ log = logging.getLogger("lastgood.runner")
 class Heartbeat:
     """Calls `beat` again and again until `close`; it answers when to call it next.
 
-    A Transient failure is logged and tried again sooner; any other error is given once to
-    `on_refusal`, and the beating ends.
+    A Transient failure is logged and tried again sooner, and so is a page of what stands between:
+    only the coordinator's own word ends a lease. Any other error is given once to `on_refusal`, and
+    the beating ends.
     """
 
     def __init__(
@@ -46,9 +48,15 @@ class Heartbeat:
         while not self._closed.wait(pause.total_seconds()):
             try:
                 pause = self._pause = self._beat()
-            except Transient as failure:
-                log.warning("%s: %s", self._thread.name, failure)
-                pause = self._pause / 4
             except Exception as error:  # also a fault of ours: a lease never ends unnoticed
-                self._on_refusal(error)
-                return
+                if not _may_pass(error):
+                    self._on_refusal(error)
+                    return
+                log.warning("%s: %s", self._thread.name, error)
+                pause = self._pause / 4
+
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, RemoteProblem):
+        return bool(error.facts["problem"] == NO_DOCUMENT)
+    return isinstance(error, Transient)

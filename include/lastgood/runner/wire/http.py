@@ -21,7 +21,7 @@ from lastgood.runner.wire.transport import (
     shown_url,
     transport_failures,
 )
-from lastgood.runner.working.retry import Retry
+from lastgood.runner.working.retry import Retry, Transient
 from lastgood.runner.working.stopping import Stop
 
 MOUNT = "/lastgood"
@@ -107,7 +107,8 @@ class Coordinator:
         try:
             content = response.json() if response.content else {}
         except ValueError:  # a proxy's page in the place of an answer
-            raise problem_of(response.text, response.status_code, shown_url(url)) from None
+            page = problem_of(response.text, response.status_code, shown_url(url))
+            raise Transient(page) from None
         return Answer(content, answered_at(response))
 
     def absolute(self, url: str) -> str:
