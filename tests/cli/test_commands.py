@@ -188,6 +188,7 @@ def test_mark_sweep_quarantine_and_undo(world: World, lastgood: CommandLine) -> 
     assert (swept.code, swept.document["quarantined"]) == (0, 1 + 1)
     assert [one["checkpoint"] for one in listed] == planned["quarantine"]
     assert undone.code == 0
+    assert "unless it is held" in undone.out
     assert world.state(copies[0]) == "present"
     assert lastgood("quarantine", "undo", copies[3].checkpoint, "--because", "x").code == 3
 

@@ -203,6 +203,7 @@ def undo_quarantine(checkpoint: Checkpoint, because: Because, json: Json = False
         )
     else:
         say(f"{name} is present again in {', '.join(one.store for one in taken)}.")
+        say("The next mark may give it up again, unless it is held.")
 
 
 @stage.command("unblock")
