@@ -10,7 +10,7 @@ import pytest
 
 from lastgood.catalog.db import Catalog
 from lastgood.errors import LastgoodError
-from lastgood.runner import Cancelled, FileChanged
+from lastgood.runner import Cancelled, FileChanged, SaveHandle
 from tests.runner.conftest import RunningCoordinator, contents, write_checkpoint
 from tests.runner.faults import Hold, Refuse
 from tests.waiting import wait_for
@@ -63,6 +63,33 @@ def test_leaving_the_generation_waits_for_the_save(
 
     assert saving is not None
     assert coordinator.workload().latest() == saving.result(SOON)
+
+
+def test_an_interrupted_wait_does_not_forget_the_save_that_it_waited_for(
+    coordinator: RunningCoordinator,
+    checkpoint: Path,
+    gate: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[SaveHandle | None] = []
+    wait = SaveHandle.raise_unasked
+
+    def interrupted(handle: SaveHandle) -> None:
+        monkeypatch.setattr(SaveHandle, "raise_unasked", wait)
+        gate.set()
+        raise KeyboardInterrupt
+
+    def train() -> None:
+        with coordinator.workload().acquire() as run:
+            begun.append(run.save_in_background(checkpoint, step=1))
+            monkeypatch.setattr(SaveHandle, "raise_unasked", interrupted)
+            run.save(checkpoint, step=2)
+
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert begun[0] is not None
+    assert begun[0].done  # before the generation was given back
+    assert coordinator.workload().latest() == begun[0].result(SOON)
 
 
 def test_one_save_at_a_time_the_next_waits_or_is_skipped(

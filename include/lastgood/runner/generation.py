@@ -209,8 +209,11 @@ class Generation:
             return True
         if not wait and not self._saving.done:
             return False
-        earlier, self._saving = self._saving, None
-        earlier.raise_unasked()
+        try:
+            self._saving.raise_unasked()
+        finally:
+            if self._saving.done:  # otherwise the wait was interrupted
+                self._saving = None
         return True
 
     def _plan(
