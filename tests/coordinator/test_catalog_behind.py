@@ -227,8 +227,12 @@ def test_who_asks_while_a_silent_store_is_asked_again_does_not_wait(
         again = pool.submit(cached.require, "vision")
         try:
             wait_for(lambda: len(calls) == 2)
-            with pytest.raises(Unavailable, match="store cold"):
-                cached.require("vision")
+            frames = []
+            for _ in range(3):
+                with pytest.raises(Unavailable, match="store cold") as refused_at_once:
+                    cached.require("vision")
+                frames.append(len(refused_at_once.traceback))
+            assert frames == frames[:1] * 3  # not those of everybody who was refused before
             assert not again.done()
         finally:
             answers.set()

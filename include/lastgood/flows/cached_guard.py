@@ -33,7 +33,7 @@ class CachedGuard:
             return
         unanswered = self._unanswered.get(project)
         if unanswered is not None and self._asking.is_asked(project):
-            raise unanswered
+            raise unanswered.with_traceback(None)  # else it would hold the frames of all who got it
         self._asking.ask(project, lambda: self._ask(project))
 
     def _ask(self, project: str) -> None:
