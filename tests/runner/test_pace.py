@@ -47,11 +47,13 @@ def numbers(rate: Callable[[int], float], windows: int, pace: Pace, clock: Clock
         pytest.param(lambda n: 0, 4, 4, id="nothing comes through"),
     ],
 )
+@pytest.mark.parametrize("idle", [timedelta(0), 10 * WINDOW], ids=["at once", "after a pause"])
 def test_it_grows_as_long_as_that_pays(
-    rate: Callable[[int], float], settled: int, most_seen: int
+    rate: Callable[[int], float], settled: int, most_seen: int, idle: timedelta
 ) -> None:
     clock = Clock()
     pace = Pace(clock=clock)
+    clock.advance(idle)  # room is asked for, and what an earlier try left is looked at
 
     seen = numbers(rate, 12, pace, clock)
 

@@ -56,6 +56,8 @@ class Pace:
     def add(self, size_bytes: int) -> None:
         """Count bytes that went through a connection."""
         with self._lock:
+            if not self._bytes:  # before there was no work, and no measure of it
+                self._since = self._clock()
             self._bytes += size_bytes
 
     def slow_down(self) -> None:
