@@ -31,15 +31,20 @@ def catalog_conninfo() -> str:
 def conninfo_of(connection_id: str) -> str:
     """The libpq connection string of an Airflow connection (also one given as `AIRFLOW_CONN_<ID>`).
     Raises NoConnection if there is none."""
+    return _conninfo(connection_of(connection_id))
+
+
+def connection_of(connection_id: str) -> Any:
+    """An Airflow connection (also one given as `AIRFLOW_CONN_<ID>`). Raises NoConnection if there
+    is none."""
     try:
         from airflow.sdk import BaseHook
     except ImportError:
         raise NoConnection("Airflow is not installed") from None
     try:
-        connection = BaseHook.get_connection(connection_id)
+        return BaseHook.get_connection(connection_id)
     except Exception as error:  # Airflow raises several unrelated kinds for an absent connection
         raise NoConnection(str(error)) from error
-    return _conninfo(connection)
 
 
 def _conninfo(connection: Any) -> str:

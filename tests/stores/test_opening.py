@@ -129,8 +129,13 @@ def test_a_store_that_nobody_configured() -> None:
 
 
 USE = """
-from lastgood.stores.base import Key, Prefix
+from lastgood.stores.base import Key, Prefix, StoreError
 from lastgood.stores.open import StoreConfig, open_store
+for connection in ("absent", "crooked"):
+    try:
+        open_store(StoreConfig("cold", "s3", "opening", connection=connection))
+    except StoreError as refused:
+        print(refused)
 store = open_store(StoreConfig("cold", "s3", "opening", prefix="a/b", connection="checkpoints"))
 store.put_new(Key("demo/a"), b"x")
 print([found.key for found in store.list(Prefix(""))], store.presign_part("demo/b", "u", 1, 60).url)
@@ -148,15 +153,23 @@ def test_s3_is_opened_by_an_airflow_connection_in_the_environment(
         "password": "testing",
         "extra": {"endpoint_url": moto_s3, "region_name": "eu-central-1"},
     }
+    crooked = connection | {"extra": {"endpoint_url": "storage, hall 2"}}
     environment = {
         "PATH": os.environ["PATH"],
         "AIRFLOW_HOME": str(tmp_path),
         "AIRFLOW_CONN_CHECKPOINTS": json.dumps(connection),
+        "AIRFLOW_CONN_CROOKED": json.dumps(crooked),
+        # A connection that is not there must not be replaced by whatever credentials there are.
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_ENDPOINT_URL_S3": moto_s3,
     }
     done = subprocess.run(
         [sys.executable, "-c", USE], env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
+    assert "cold: its connection 'absent' cannot be used: " in done.stdout
+    assert "cold: its connection 'crooked' cannot be used: Invalid endpoint: " in done.stdout
     said = done.stdout.strip().splitlines()[-1]
     assert said.startswith("['demo/a'] " + moto_s3 + "/opening/a/b/demo/b?")
     assert "eu-central-1" in said

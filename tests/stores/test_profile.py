@@ -13,7 +13,15 @@ import httpx
 import pytest
 
 from lastgood.rules.digests import composite_of
-from lastgood.rules.store_profile import Ability, Answer, FoundProfile, attests, choices, refusals
+from lastgood.rules.store_profile import (
+    Ability,
+    Answer,
+    Finding,
+    FoundProfile,
+    attests,
+    choices,
+    refusals,
+)
 from lastgood.stack.ceph import Ceph
 from lastgood.stack.ceph_settings import KMS_KEY
 from lastgood.stores import parts, profile
@@ -168,6 +176,16 @@ def test_a_store_is_refused_for_what_it_lacks_and_for_nothing_else(moto_client: 
     assert set(refusals(nothing)) == {"replaced-keys"}
     assert not attests(nothing)
     assert choices(nothing)["verification"] == "by reading every byte"
+
+
+def test_locks_that_may_not_be_seen_are_not_told_as_none() -> None:
+    unseen = {
+        Ability.VERSIONS: Finding(Answer.YES, "seen"),
+        Ability.OBJECT_LOCK: Finding(Answer.UNKNOWN, "AccessDenied"),
+    }
+    assert "what is not told is locked" in choices(FoundProfile("s3", unseen))["locks"]
+    unseen[Ability.OBJECT_LOCK] = Finding(Answer.NO, "the bucket has none")
+    assert choices(FoundProfile("s3", unseen))["locks"] == "none: every deletion is tried"
 
 
 def test_a_profile_of_other_versioning_counts_no_more(

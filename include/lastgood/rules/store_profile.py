@@ -177,6 +177,9 @@ def _deletion(profile: FoundProfile) -> str:
 
 
 def _locks(profile: FoundProfile) -> str:
+    unasked = profile.finding(Ability.OBJECT_LOCK).answer is Answer.UNKNOWN
+    if unasked and profile.has(Ability.VERSIONS):
+        return "may not be seen: each version is asked for its own, and what is not told is locked"
     if not profile.has(Ability.OBJECT_LOCK):
         return "none: every deletion is tried"
     if profile.has(Ability.LOCKS_SEEN):

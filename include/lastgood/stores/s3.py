@@ -9,8 +9,9 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
+from lastgood.connections import NoConnection
 from lastgood.rules.accounting import Number, Unreadable
 from lastgood.rules.shards import Shard
 from lastgood.rules.store_profile import Ability, Finding, FoundProfile, attests
@@ -73,7 +74,11 @@ def open_s3(
     encryption: Encryption = NOT_ASKED,
 ) -> S3Store:
     """Open the store behind an Airflow connection; `found` is what a probe found in it."""
-    client = client_from(connection)
+    try:
+        client = client_from(connection)
+    except (NoConnection, BotoCoreError, ValueError) as error:
+        of = f"its connection {connection!r}" if connection else "boto3's own configuration"
+        raise StoreError(store=name, key="", reason=f"{of} cannot be used: {error}") from error
     store = S3Store(name, client, bucket, prefix, found=found, encryption=encryption)
     if client.meta.endpoint_url.endswith(AWS_DOMAINS):
         store.metrics = lambda: metrics_from(connection)

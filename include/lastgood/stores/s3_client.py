@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from lastgood.connections import connection_of
 from lastgood.stores.hurry import CONNECT_WITHIN
 from lastgood.stores.s3_answers import REQUEST_ID, believe_only_s3
 from lastgood.stores.s3_errors import MISSING as MISSING
@@ -44,9 +45,11 @@ UNSUPPORTED = frozenset({"NotImplemented", "501", "MethodNotAllowed", "405"})
 
 def client_from(connection: str | None) -> S3Client:
     """A client with the credentials, endpoint and region of an Airflow connection (also one given
-    as `AIRFLOW_CONN_<ID>`); with None, of boto3's own configuration."""
+    as `AIRFLOW_CONN_<ID>`); with None, of boto3's own configuration. Raises NoConnection, and
+    ValueError or BotoCoreError for one that names no endpoint, region or profile."""
     if connection is None:
         return prepared(boto3.client("s3", config=CONFIG))
+    connection_of(connection)  # the hook takes whatever credentials it finds in place of none
     from airflow.providers.amazon.aws.hooks.s3 import S3Hook
 
     hook = S3Hook(aws_conn_id=connection)
