@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import http.client
 import select
+import socket
 import ssl
 import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import httpx
@@ -30,6 +31,7 @@ from lastgood.runner.wire.transport import (
     shown_url,
 )
 from lastgood.runner.working.retry import Transient
+from lastgood.runner.working.stopping import breaking
 
 _Origin = tuple[str, str, int | None]  # scheme, host, port
 
@@ -90,7 +92,8 @@ class Connections:
         origin = (where.scheme, where.host, where.port)
         exchange = _Exchange(self._kept(origin) or self._opened(where), where)
         try:
-            yield exchange
+            with breaking(exchange.break_off):
+                yield exchange
         except BaseException:
             exchange.connection.close()
             raise
@@ -141,11 +144,20 @@ class _Exchange:
     where: httpx.URL
     answer: http.client.HTTPResponse | None = None
 
+    def __post_init__(self) -> None:
+        self._socket: socket.socket = self.connection.sock  # which an answer may take over
+
     @property
     def is_over(self) -> bool:
         """Whether the connection can take another request."""
         heard = self.answer is not None and self.answer.isclosed()
         return heard and self.connection.sock is not None
+
+    def break_off(self) -> None:
+        """End a wait of another thread on this connection, which is of no use any more."""
+        with suppress(OSError):  # the other end was faster
+            # Below TLS, whose own goodbye would take part in what the other thread does.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def begin(self, method: str, headers: Headers) -> None:
         with _failures(self.where):

@@ -65,8 +65,10 @@ class Retry:
         while True:
             stop.check()
             try:
-                return action()
+                with stop.obeyed():
+                    return action()
             except Transient as failure:
+                stop.check()  # which may be what broke it off
                 now = time.monotonic()
                 if (there := reached()) != before:
                     before, deadline, pause = there, None, self.first_pause
