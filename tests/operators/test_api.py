@@ -333,6 +333,6 @@ def test_a_validation_is_asked_for_and_is_due_then(api: httpx.Client, world: Wor
             "level": "format",
         }
     ]
-    assert validate.due(world.catalog, PROJECT) == [copy.copy_id]
+    assert list(validate.due_levels(world.catalog, PROJECT)) == [copy.copy_id]
     assert api.post(path, json={"level": "thorough"}).status_code == 422
     assert api.post(path, json={"level": "restore"}).status_code == 422

@@ -83,7 +83,7 @@ def test_other_stages_that_depend_on_damage_are_blocked_and_walk_back(world: Wor
         read.latest(world.catalog, world.stage_name("sft"))
     with pytest.raises(errors.Conflict, match="depends on"):
         unblock.unblock(world.catalog, world.stores, last.checkpoint, because="x", actor=ANN)
-    for copy_id in validate.due(world.catalog, PROJECT):
+    for copy_id in validate.due_levels(world.catalog, PROJECT):
         validate.run(world.catalog, world.stores, copy_id)
     latest = read.latest(world.catalog, world.stage_name("sft")).checkpoint
     assert latest is not None
@@ -92,7 +92,7 @@ def test_other_stages_that_depend_on_damage_are_blocked_and_walk_back(world: Wor
     upload_object(world.store, f"{base.prefix}objects/model.bin", b"pretrain 1.1" * 10)
     assert validate.run(world.catalog, world.stores, base.copy_id)["verdict"] == "pass"
     assert woken(world), "nothing of stage eval was validated, and it can be restored again"
-    for copy_id in validate.due(world.catalog, PROJECT):
+    for copy_id in validate.due_levels(world.catalog, PROJECT):
         validate.run(world.catalog, world.stores, copy_id)
     latest = read.latest(world.catalog, world.stage_name("eval")).checkpoint
     assert latest is not None

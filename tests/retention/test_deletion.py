@@ -239,23 +239,6 @@ def test_a_dry_run_prints_what_the_sweep_would_take_to_the_gate(world: World, du
     assert world.state(due) == "quarantined"
 
 
-def test_tombstones_of_a_stage_form_a_chain_that_shows_tampering(world: World) -> None:
-    world.promote({"roles": {"hot": {"keep": "newest", "count": 1}}})
-    old = [world.commit(sequence) for sequence in (1, 2, 3)]
-    world.commit(4)
-    world.mark()
-    world.sweep()
-    world.advance(GRACE)
-    world.mark()
-    world.sweep()
-    assert {world.state(copy) for copy in old} == {"deleted"}
-    with world.catalog.transaction() as tx:
-        chain = tombstones.of_stage(tx, PROJECT, old[0].stage_id)
-    assert [each.number for each in chain] == [1, 2, 3]
-    assert tombstones.broken_links(chain) == []
-    assert tombstones.broken_links([chain[0], chain[2]]) == [3]
-
-
 def test_a_folder_that_no_store_makes_holds_up_no_other_copy(world: World, tmp_path: Path) -> None:
     replaced = world.commit(1, {"a.bin": b"aaaa"})
     other = world.commit(2, {"a.bin": b"aaaa"})

@@ -12,6 +12,7 @@ from lastgood.catalog import holds, retirements, stages, tombstones
 from lastgood.catalog.holds import NewHold
 from lastgood.catalog.retirements import Retirement
 from lastgood.flows import quarantine
+from lastgood.flows.auditing import audit
 from lastgood.flows.jobs import acquire
 from lastgood.flows.keeping import hold, retire
 from lastgood.flows.retention import mark
@@ -91,7 +92,7 @@ def test_a_retired_stage_goes_down_to_its_last_copy_and_the_tombstones_name_the_
         for name in ("newer_passed", "newer_present", "floor_kept", "prerequisite_met"):
             assert str(retired.retirement_id) in facts[name]["evidence"]
             assert "approved by operator:bob" in facts[name]["evidence"]
-    assert tombstones.broken_links(chain) == []
+    assert audit.run(world.catalog, PROJECT).breaks == []
 
 
 def test_a_stage_without_any_receipt_goes_too_and_of_two_sweeps_the_later_passes_by(

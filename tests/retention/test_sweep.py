@@ -8,6 +8,7 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog import tombstones
+from lastgood.flows.auditing import audit
 from lastgood.flows.retention import mark
 from lastgood.flows.sweeping import sweep
 from tests.retention.world import PROJECT, World
@@ -42,7 +43,7 @@ def test_a_checkpoint_that_nothing_keeps_goes_through_quarantine_to_a_proven_del
     ]
     assert {fact["truth"] for fact in chain[0].facts["facts"].values()} == {"true"}
     assert (outcomes.gone, outcomes.refused) == (3, 0)
-    assert tombstones.broken_links(chain) == []
+    assert audit.run(world.catalog, PROJECT).breaks == []
 
 
 def test_before_the_grace_is_over_nothing_is_deleted(world: World) -> None:

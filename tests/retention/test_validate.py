@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import blocks, checkpoints, generations, holds, receipts, stages
+from lastgood.catalog import checkpoints, generations, holds, receipts, stages
 from lastgood.catalog.copies import Copy
 from lastgood.flows import quarantine
+from lastgood.flows.auditing import audit
 from lastgood.flows.jobs import read
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.validation import checksum, validate
@@ -83,7 +84,7 @@ def test_a_sound_copy_passes_and_every_byte_was_read(world: World) -> None:
     copy = world.commit(1, {"a": b"x" * 1000, "b/c": b"", "d": b"yy"}, receipt=None)
     told = run(world, copy)
     assert (told["verdict"], told["bytes_read"]) == ("pass", 1002)
-    assert validate.due(world.catalog, PROJECT) == []
+    assert list(validate.due_levels(world.catalog, PROJECT)) == []
 
 
 @pytest.mark.parametrize("corrupt", CORRUPTIONS)
@@ -100,15 +101,15 @@ def test_every_kind_of_corruption_fails_fences_and_walks_back(
     with world.catalog.transaction() as tx:
         chain = receipts.of_stage(tx, PROJECT, bad.stage_id)
         generation = generations.get(tx, PROJECT, bad.stage_id, 1)
-        word = blocks.current(tx, PROJECT, bad.stage_id)
     assert [(each.copy_id, each.verdict) for each in chain] == [
         (bad.copy_id, "fail"),
         (good.copy_id, "pass"),
     ]
-    assert receipts.broken_links(chain) == []
+    assert audit.run(world.catalog, PROJECT).breaks == []
     assert generation.fenced is not None
-    assert word is not None
-    assert (word.blocked, word.established) == (False, good.checkpoint_id)
+    assert world.row(
+        "SELECT blocked, established FROM lastgood.restore_blocks ORDER BY number DESC LIMIT 1"
+    ) == (False, good.checkpoint_id)
     kinds = [kind for (kind,) in world.owner.execute("SELECT kind FROM lastgood.events")]
     assert [kind for kind in kinds if kind in ("restore-blocked", "pointer-reset")] == [
         "restore-blocked",
@@ -194,7 +195,7 @@ def test_a_store_that_cannot_be_read_is_inconclusive_and_stops_nothing(world: Wo
     told = run(world, copy)
     assert (told["verdict"], told["blocked"]) == ("inconclusive", False)
     assert "I/O error" in told["reason"]
-    assert validate.due(world.catalog, PROJECT) == [copy.copy_id]
+    assert list(validate.due_levels(world.catalog, PROJECT)) == [copy.copy_id]
     failing.part = None
     assert run(world, copy)["verdict"] == "pass"
 
@@ -208,7 +209,7 @@ def test_the_walk_back_does_not_step_over_what_cannot_be_read(world: World) -> N
     world.stores["local"] = failing
     told = run(world, bad)
     assert (told["blocked"], told["established"]) == (True, None)
-    assert validate.due(world.catalog, PROJECT)[0] == unread.copy_id
+    assert next(iter(validate.due_levels(world.catalog, PROJECT))) == unread.copy_id
     failing.part = None
     told = run(world, unread)
     assert told["established"] == str(unread.checkpoint)
@@ -230,7 +231,7 @@ def test_a_commit_that_still_has_its_marker_to_write_is_no_corruption(world: Wor
     copy = world.commit(1, receipt=None)
     world.owner.execute("UPDATE lastgood.attempts SET finished_at = NULL")
     lose_the_marker(world, copy)
-    assert validate.due(world.catalog, PROJECT) == []
+    assert list(validate.due_levels(world.catalog, PROJECT)) == []
     assert run(world, copy)["verdict"] == "inconclusive"
 
 
@@ -244,7 +245,7 @@ def test_a_quarantined_copy_is_not_read_and_one_that_comes_back_not_before_its_s
     world.sweep()
     with pytest.raises(errors.CopyState, match="quarantined"):
         run(world, old)
-    assert old.copy_id not in validate.due(world.catalog, PROJECT)
+    assert old.copy_id not in validate.due_levels(world.catalog, PROJECT)
 
     def away(*_: object) -> None:
         raise StoreError(store="local", key="", reason="it does not answer")
@@ -284,14 +285,14 @@ def test_a_copy_being_read_cannot_be_swept(world: World, monkeypatch: pytest.Mon
 def test_what_was_committed_or_grows_old_is_due(world: World) -> None:
     world.promote({"validate": {"checksum": "every", "reread_all_within": "30d"}})
     first, second = world.commit(1, receipt=None), world.commit(2, receipt=None)
-    assert validate.due(world.catalog, PROJECT) == [second.copy_id, first.copy_id]
+    assert list(validate.due_levels(world.catalog, PROJECT)) == [second.copy_id, first.copy_id]
     for copy in (first, second):
         run(world, copy)
-    assert validate.due(world.catalog, PROJECT) == []
+    assert list(validate.due_levels(world.catalog, PROJECT)) == []
     world.advance(timedelta(days=6))
-    assert validate.due(world.catalog, PROJECT) == [second.copy_id]
+    assert list(validate.due_levels(world.catalog, PROJECT)) == [second.copy_id]
     world.advance(timedelta(days=20))
-    assert set(validate.due(world.catalog, PROJECT)) == {first.copy_id, second.copy_id}
+    assert set(validate.due_levels(world.catalog, PROJECT)) == {first.copy_id, second.copy_id}
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"short")])
@@ -301,7 +302,7 @@ def test_what_an_inventory_does_not_show_whole_is_validated_at_once_and_counts_n
     kept, lost = (world.commit(number, receipt=None) for number in (1, 2))
     assert [run(world, copy)["verdict"] for copy in (kept, lost)] == ["pass", "pass"]
     damage(tmp_path / "store" / layout.object_key(lost.prefix, "model.bin"))
-    assert validate.due(world.catalog, PROJECT) == []
+    assert list(validate.due_levels(world.catalog, PROJECT)) == []
 
     def reconciled() -> int:
         end = world.now()
@@ -317,7 +318,10 @@ def test_what_an_inventory_does_not_show_whole_is_validated_at_once_and_counts_n
     assert validate.due_levels(world.catalog, PROJECT) == {lost.copy_id: ["checksum"]}
     told = run(world, lost)  # before that a mark counts it as proven
     assert (told["verdict"], told["established"]) == ("fail", str(kept.checkpoint))
-    assert (reconciled(), validate.due(world.catalog, PROJECT)) == (1, [])  # known by now
+    assert (reconciled(), list(validate.due_levels(world.catalog, PROJECT))) == (
+        1,
+        [],
+    )  # known by now
 
 
 def test_an_unknown_level_is_refused(world: World) -> None:

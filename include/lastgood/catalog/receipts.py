@@ -194,23 +194,6 @@ def standing_failure(
     return max(failures, key=lambda one: one.number, default=None)
 
 
-def broken_links(chain: Sequence[Receipt]) -> list[int]:
-    """The numbers of receipts in a stage's whole chain whose name, place or predecessor is
-    wrong."""
-    broken = []
-    previous: str | None = None
-    for place, receipt in enumerate(chain, start=1):
-        sound = (
-            receipt.number == place
-            and receipt.previous == previous == receipt.body["previous"]
-            and receipt.receipt == identity(receipt.body)
-        )
-        if not sound:
-            broken.append(receipt.number)
-        previous = receipt.receipt
-    return broken
-
-
 def _body(copy: Copy, validation: Validation, number: int, previous: str | None) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,

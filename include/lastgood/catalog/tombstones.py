@@ -7,7 +7,7 @@ with it the certificate of the deletion (see `catalog.certificates`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -251,28 +251,6 @@ def newest_outcomes(
         (tombstone.tombstone_id,),
     )
     return {(row["key"], row["version_id"]): row["outcome"] for row in rows}
-
-
-def broken_links(chain: Sequence[Tombstone]) -> list[int]:
-    """The numbers of tombstones in a stage's whole chain whose digest, place or predecessor is
-    wrong."""
-    broken = []
-    previous: str | None = None
-    for place, tombstone in enumerate(chain, start=1):
-        sound = (
-            tombstone.number == place
-            and tombstone.previous == previous
-            and tombstone.digest == digest_of(tombstone)
-        )
-        if not sound:
-            broken.append(tombstone.number)
-        previous = tombstone.digest
-    return broken
-
-
-def digest_of(tombstone: Tombstone) -> str:
-    """The digest that a tombstone with these values has."""
-    return identity(document_of(tombstone))
 
 
 def document_of(tombstone: Tombstone) -> dict[str, Any]:

@@ -41,11 +41,6 @@ _REQUEST_STANDS = timedelta(days=7)
 """How long a request waits for somebody who can carry it out."""
 
 
-def due(catalog: Catalog, project: str) -> list[int]:
-    """The present copies of a project that have to be validated now, the most urgent first."""
-    return list(due_levels(catalog, project))
-
-
 def due_levels(
     catalog: Catalog, project: str, ladder: Ladder | None = None
 ) -> Mapping[int, Sequence[Level]]:
