@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lastgood.errors import Conflict, ForeignCatalog, InvalidConfig, Unavailable
 from lastgood.flows.control_keys import guard
 from lastgood.flows.services import stores_of
 from lastgood.flows.settings.apply import apply
+from lastgood.flows.settings.configuration import read_configuration
 
 STORE = """\
 name: local
@@ -100,6 +102,7 @@ def test_the_configuration_of_the_checkout_is_good(catalog: Catalog) -> None:
         ("stores/local.yaml", STORE.replace("file", "tape"), 2, "kind"),
         ("stores/local.yaml", STORE + "tier: slow\n", 6, "tier"),
         ("stores/other.yaml", STORE, 1, "name"),
+        ("stores/more.yaml", STORE.replace("name: local", "name: more"), 3, "root"),
         ("stores/Big.yaml", STORE.replace("local", "Big"), 1, "name"),
         ("projects/vision.yaml", PROJECT.replace("store: local", "store: A b"), 3, "store"),
         ("projects/vision.yaml", PROJECT.replace("3d", "soon"), 6, "finding_deadline"),
@@ -131,6 +134,30 @@ def test_a_mistake_is_refused_with_file_line_and_key_and_nothing_is_written(
     assert (refused.value.facts["line"], refused.value.facts["key"]) == (line, key)
     with catalog.transaction() as tx:
         assert projects.stores(tx) == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "connection", "same"),
+    [
+        ("a", "cloud", True),
+        ("a/b/", "cloud", True),
+        ("/", "cloud", True),
+        ("ab", "cloud", False),
+        ("a", "elsewhere", False),
+    ],
+)
+def test_no_byte_of_a_bucket_lies_in_two_stores(
+    tmp_path: Path, prefix: str, connection: str, same: bool
+) -> None:
+    for name, its_prefix, its_connection in (("a", "a/", "cloud"), ("b", prefix, connection)):
+        place = f"bucket: all\nprefix: '{its_prefix}'\nconnection: {its_connection}\n"
+        content = f"name: {name}\nkind: s3\n{place}failure_domain: x\ntier: fast\n"
+        write(tmp_path, f"stores/{name}.yaml", content)
+    for empty in ("projects", "policies"):
+        (tmp_path / empty).mkdir()
+    expected = pytest.raises(InvalidConfig, match=r"b\.yaml, line 3, key bucket: store 'a' lies")
+    with expected if same else nullcontext():
+        assert len(read_configuration(tmp_path).stores) == 2
 
 
 def test_a_store_that_another_catalog_owns_is_refused(catalog: Catalog, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -42,10 +42,11 @@ def read_configuration(folder: Path) -> Configuration:
     if not (folder / "stores").is_dir():
         reason = "no such folder: a configuration has stores/, projects/ and policies/"
         raise InvalidConfig(file=str(folder / "stores"), line=1, key="-", reason=reason)
-    stores = {
-        document.value["name"]: _refused_here(_store, document)
-        for document in read_folder(folder / "stores")
-    }
+    stores: dict[str, StoreRow] = {}
+    for document in read_folder(folder / "stores"):
+        row = _refused_here(_store, document)
+        _require_own_place(document, row, stores.values())
+        stores[row.name] = row
     for store in stores.values():
         place = store.config.get("inventories", {}).get("place")
         if place is not None and place not in stores:
@@ -183,6 +184,27 @@ def _owners(read: Mapping[str, Node]) -> dict[str, Any]:
 def _promotion(node: Node) -> str:
     """When a changed policy takes force: as it is applied, or only by `lastgood policy promote`."""
     return node.one_of(("on-apply", "required"))
+
+
+def _require_own_place(
+    document: ConfigDocument, store: StoreRow, others: Iterable[StoreRow]
+) -> None:
+    """A byte that lies in two stores would be accounted twice, and explained in one of them."""
+    for other in others:
+        same = store.kind == other.kind and all(
+            store.config.get(key) == other.config.get(key) for key in ("root", "connection")
+        )
+        ours, theirs = _prefix_of(store), _prefix_of(other)
+        if same and (ours.startswith(theirs) or theirs.startswith(ours)):
+            key = {"file": "root", "s3": "bucket", "postgres": "schema"}[store.kind]
+            apart = "; give each a prefix that is not within the other's"
+            way_out = apart if store.kind == "s3" else ""
+            raise document.refuse(key, f"store {other.name!r} lies in the same place{way_out}")
+
+
+def _prefix_of(store: StoreRow) -> str:
+    stripped = str(store.config.get("prefix") or "").strip("/")
+    return f"{stripped}/" if stripped else ""
 
 
 def _policy(document: ConfigDocument, stores: Mapping[str, StoreRow]) -> Policy:
