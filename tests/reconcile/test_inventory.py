@@ -14,7 +14,7 @@ import pytest
 from lastgood.catalog.db import Catalog
 from lastgood.flows.inventories import tally
 from lastgood.flows.inventories.accounts import Account
-from lastgood.flows.inventories.explanation import Inventory, ListingUnusable, take
+from lastgood.flows.inventories.explanation import Inventory, ListingUnusable
 from lastgood.flows.inventories.merge import Cause
 from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.inventories.tally import Difference
@@ -23,6 +23,7 @@ from lastgood.stores.base import EVERYTHING, Key, Prefix, StoredObject, StoreErr
 from lastgood.stores.file import FileStore
 from lastgood.stores.listing import StreamedListing
 from tests.reconcile.prepared import Prepared
+from tests.reconcile.taking import take
 
 PROJECTS = ("vision", "speech")
 OBJECTS = {"model/0.bin": b"m" * 1000, "model/1.bin": b"n" * 500, "rng.bin": b"r" * 7}

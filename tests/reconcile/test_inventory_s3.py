@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lastgood.flows.inventories.explanation import Inventory, take
+from lastgood.flows.inventories.explanation import Inventory
 from lastgood.flows.inventories.merge import Cause
 from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.quarantine import follow
@@ -21,6 +21,7 @@ from lastgood.stores.file import FileStore
 from lastgood.stores.s3 import S3Store
 from tests.ceph.fixtures import MakeBucket
 from tests.factories import send_parts
+from tests.reconcile.taking import take
 from tests.retention.world import PROJECT, World, opened
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from lastgood.catalog.db import Catalog
 from lastgood.flows import scheduled_inventories
 from lastgood.flows.inventories import by_name as flow
 from lastgood.flows.inventories import retention
-from lastgood.flows.inventories.explanation import take
 from lastgood.flows.inventories.kept import InventoryUnusable
 from lastgood.flows.inventories.rows import rows_of
 from lastgood.flows.inventories.taking import ListingUnusable
@@ -42,6 +41,7 @@ from lastgood.stores.base import (
 from lastgood.stores.file import FileStore
 from tests.conftest import MoveClock
 from tests.reconcile.prepared import Prepared
+from tests.reconcile.taking import take
 
 PROJECTS = ("speech", "vision")
 OBJECTS = {"model/0.bin": b"m" * 1000, "rng.bin": b"r" * 7}

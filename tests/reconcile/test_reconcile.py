@@ -15,7 +15,6 @@ import pytest
 from lastgood.catalog import findings, quality_results, reports
 from lastgood.catalog.db import Catalog
 from lastgood.errors import NotFound
-from lastgood.flows.inventories import explanation
 from lastgood.flows.inventories.explanation import ListingUnusable
 from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.overview import overview
@@ -25,6 +24,7 @@ from lastgood.stores.base import EVERYTHING, Prefix, Usage
 from lastgood.stores.file import FileStore
 from lastgood.stores.open import StoreConfig, Stores
 from tests.reconcile.prepared import Prepared
+from tests.reconcile.taking import take
 
 OBJECTS = {"model.bin": b"m" * 4000, "rng.bin": b"r" * 7}
 END = datetime(2026, 3, 2, 2, tzinfo=UTC)
@@ -313,7 +313,7 @@ def test_an_older_listing_changes_no_finding(
     stray = prepared.put("checkpoints/vision/old/a", b"a" * 10)
     nobodys = prepared.put("nobodys", b"n" * 5)
     stores = stores_of(catalog)
-    older = explanation.take(catalog, stores["local"], accounts_for=["vision"], projects=["vision"])
+    older = take(catalog, stores["local"], accounts_for=["vision"], projects=["vision"])
     (prepared.root / stray).unlink()
     (prepared.root / nobodys).unlink()
     _run(catalog, tmp_path)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from lastgood.rules.buckets import Bucket, Buckets
@@ -104,16 +104,6 @@ class Candidate:
 
 
 History = Sequence[Candidate]
-
-
-class Rule(Protocol):
-    """Answers over the whole ordered history of one stage, as of `at`."""
-
-    def keeps(self, history: History, at: datetime) -> dict[Position, str]:
-        """What the rule keeps, each with its reason."""
-
-    def most(self) -> int | None:
-        """The most checkpoints that the rule can keep; None where the history sets the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,3 +243,6 @@ class Steps:
 
 
 AnyRule = Newest | Every | Best | Steps
+"""What answers over the whole ordered history of one stage, as of an instant: `keeps` is what it
+keeps, each with its reason, `most` the most that it can keep (None: the history sets the number).
+"""

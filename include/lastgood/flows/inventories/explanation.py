@@ -5,31 +5,28 @@ An inventory that is not whole raises: nothing may be concluded from it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from lastgood.catalog.db import Catalog
 from lastgood.flows.inventories.accounts import Account, account_of, accounted_by
 from lastgood.flows.inventories.causes import causes_of, listed_causes
-from lastgood.flows.inventories.completion import complete
 from lastgood.flows.inventories.join import Disagreeing, Join, engine
 from lastgood.flows.inventories.kept import KeptManifest, Place
 from lastgood.flows.inventories.merge import Absence, Cause, Entry, settle, settle_upload
 from lastgood.flows.inventories.numbers import numbers_in, unreadable_in
 from lastgood.flows.inventories.owners import Owners
 from lastgood.flows.inventories.rows import read_owned, rows_of
-from lastgood.flows.inventories.settings import OBJECTS_PER_SHARD
-from lastgood.flows.inventories.taking import ListingUnusable, Progress, begin, list_shard
+from lastgood.flows.inventories.taking import ListingUnusable
 from lastgood.flows.inventories.tally import Amount, Difference, Tally
 from lastgood.flows.inventories.tally import Place as DifferencePlace
 from lastgood.flows.inventories.usage import WHOLE_STORE
 from lastgood.rules.accounting import ALLOCATION_CAUSES, Compared, Unreadable, compare
 from lastgood.rules.byte_equation import Line
-from lastgood.stores.base import Key, PendingUpload, Store, UploadId
+from lastgood.stores.base import Key, PendingUpload, UploadId
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,47 +52,6 @@ class Inventory:
     unreadable: Sequence[Unreadable]
     causes: Mapping[str, Amount]
     counts: Mapping[str, Mapping[str, Sequence[int]]]
-
-
-def take(
-    catalog: Catalog,
-    store: Store,
-    *,
-    accounts_for: Collection[str] = (),
-    projects: Collection[str],
-    place: Store | None = None,
-    objects_per_shard: int = OBJECTS_PER_SHARD,
-    actor: str = "inventory",
-    progress: Progress = lambda phase, done: None,
-) -> Inventory:
-    """Take a whole inventory of `store` in this process, keep it in `place` (None: in the store),
-    and answer what it says.
-
-    `projects` are all that may own keys; for those in `accounts_for` the backend is also asked for
-    their own part. Raises StoreError, or ListingUnusable for a listing that did not finish.
-    """
-    kept_in = place or store
-    begun = begin(
-        catalog,
-        store.name,
-        place=kept_in.name,
-        objects_per_shard=objects_per_shard,
-        actor=actor,
-    )
-    at = Place(kept_in, store.name, begun.inventory)
-    listed = [list_shard(store, at, shard, progress=progress) for shard in begun.shards]
-    manifest = complete(
-        catalog,
-        store,
-        at,
-        begun,
-        listed,
-        projects=projects,
-        accounts_for=accounts_for,
-        actor=actor,
-        progress=progress,
-    )
-    return explain(at, manifest)
 
 
 def explain(place: Place, manifest: KeptManifest) -> Inventory:
@@ -220,4 +176,4 @@ def _accounts(
     return accounts
 
 
-__all__ = ["Cause", "Inventory", "Line", "ListingUnusable", "explain", "take"]
+__all__ = ["Cause", "Inventory", "Line", "ListingUnusable", "explain"]
