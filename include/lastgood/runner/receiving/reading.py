@@ -102,9 +102,14 @@ class Reading:
 
     def _renew(self) -> timedelta:
         lease = self._lease
-        answer = self._coordinator.bearing(lease.token).ask_once(
-            "POST", f"readers/{lease.id}/renew", timeout=BEAT_TIMEOUT
-        )
+        try:
+            answer = self._coordinator.bearing(lease.token).ask_once(
+                "POST", f"readers/{lease.id}/renew", timeout=BEAT_TIMEOUT
+            )
+        except LastgoodError:
+            if lease is self._lease:
+                raise
+            return self._lease.renew_after  # the other was replaced meanwhile, and given back
         return answer.renewal_of("expires_at")
 
     def _release(self, lease: Lease) -> None:
