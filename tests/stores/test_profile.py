@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import httpx
 import pytest
+from botocore.exceptions import ClientError
 
 from lastgood.rules.digests import composite_of
 from lastgood.rules.store_profile import (
@@ -25,10 +26,11 @@ from lastgood.rules.store_profile import (
 from lastgood.stack.ceph import Ceph
 from lastgood.stack.ceph_settings import KMS_KEY
 from lastgood.stores import parts, profile
-from lastgood.stores.base import EVERYTHING, Key, PartInvalid, StoreError
+from lastgood.stores.base import EVERYTHING, Key, PartInvalid, Prefix, StoreError
 from lastgood.stores.file import FileStore
 from lastgood.stores.hashing import ExpectedObject, Proof, Verdict, verify_objects
 from lastgood.stores.profile import probe
+from lastgood.stores.profile_features import PROBE_RULE, Features
 from lastgood.stores.s3 import S3Store
 from lastgood.stores.s3_client import CONFIG, prepared
 from lastgood.stores.s3_encryption import Encryption
@@ -113,7 +115,15 @@ class TestTheTableIsWhatProbesFind:
 
     def test_moto(self, moto_client: S3Client) -> None:
         moto_client.create_bucket(Bucket="probed")
+        # A probe that was killed left its rule.
+        left: Any = {"ID": PROBE_RULE, "Status": "Enabled", "Filter": {"Prefix": "probe/"}}
+        left["AbortIncompleteMultipartUpload"] = {"DaysAfterInitiation": 7}
+        moto_client.put_bucket_lifecycle_configuration(
+            Bucket="probed", LifecycleConfiguration={"Rules": [left]}
+        )
         assert answers(probe(S3Store("cloud", moto_client, "probed"))) == documented()["moto"]
+        with pytest.raises(ClientError, match="NoSuchLifecycleConfiguration"):
+            moto_client.get_bucket_lifecycle_configuration(Bucket="probed")
 
     def test_a_server_that_checks_digests(self, attested: Callable[..., S3Store]) -> None:
         store = attested()
@@ -176,6 +186,25 @@ def test_a_store_is_refused_for_what_it_lacks_and_for_nothing_else(moto_client: 
     assert set(refusals(nothing)) == {"replaced-keys"}
     assert not attests(nothing)
     assert choices(nothing)["verification"] == "by reading every byte"
+
+
+def test_rules_that_somebody_writes_during_a_probe_stay(moto_client: S3Client) -> None:
+    moto_client.create_bucket(Bucket="ruled")
+    rule: Any = {"ID": "theirs", "Status": "Enabled", "Filter": {"Prefix": "logs/"}}
+    theirs: Any = {"Rules": [rule | {"Expiration": {"Days": 9}}]}
+    events, written = moto_client.meta.events, "after-call.s3.PutBucketLifecycleConfiguration"
+
+    def meanwhile(**_: Any) -> None:
+        events.unregister(written, meanwhile)
+        moto_client.put_bucket_lifecycle_configuration(
+            Bucket="ruled", LifecycleConfiguration=theirs
+        )
+
+    events.register(written, meanwhile)
+    asking = Features(S3Store("cloud", moto_client, "ruled"), Prefix("probe/1/"))
+    assert asking.lifecycle().answer is Answer.YES
+    kept = moto_client.get_bucket_lifecycle_configuration(Bucket="ruled")["Rules"]
+    assert [one["ID"] for one in kept] == ["theirs"]
 
 
 def test_locks_that_may_not_be_seen_are_not_told_as_none() -> None:

@@ -14,6 +14,7 @@ from lastgood.stores.s3_client import REFUSED, BulkForm, code_of, described, in_
 from lastgood.stores.s3_locks import NO_LOCK
 
 MiB = 1 << 20
+PROBE_RULE = "lastgood-probe"
 UNEQUAL_BYTES = (5 * MiB, 6 * MiB, 1)  # no part but the last may be below 5 MiB
 
 
@@ -124,30 +125,41 @@ class Features(Asking):
         return Finding(Answer.YES, "retention and legal hold were answered")
 
     def lifecycle(self) -> Finding:
+        if others := self._rules_of_others():
+            return Finding(Answer.YES, f"its {len(others)} rules are read; none was written")
         bucket: Any = {"Bucket": self.store.bucket}
-        try:
-            known = self.client.get_bucket_lifecycle_configuration(**bucket)
-            return Finding(
-                Answer.YES, f"its {len(known['Rules'])} rules are read; none was written"
-            )
-        except ClientError as error:
-            if code_of(error) != "NoSuchLifecycleConfiguration":
-                raise
         rule: Any = {
-            "ID": "lastgood-probe",
+            "ID": PROBE_RULE,
             "Status": "Enabled",
             "Filter": {"Prefix": self.key("expired/")},
             "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
         }
-        try:
-            self.client.put_bucket_lifecycle_configuration(
-                **bucket, LifecycleConfiguration={"Rules": [rule]}
-            )
-            found = self.client.get_bucket_lifecycle_configuration(**bucket)["Rules"]
-        finally:
-            self.client.delete_bucket_lifecycle(**bucket)
-        days = found[0].get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
+        self.client.put_bucket_lifecycle_configuration(
+            **bucket, LifecycleConfiguration={"Rules": [rule]}
+        )
+        found = self._rules()
+        # Rules are removed as a whole: not those that somebody else wrote meanwhile.
+        if others := self._rules_of_others():
+            return Finding(Answer.YES, f"{len(others)} rules that came meanwhile are read")
+        self.client.delete_bucket_lifecycle(**bucket)
+        told = [one.get("AbortIncompleteMultipartUpload", {}) for one in found]
+        days = next((one.get("DaysAfterInitiation") for one in told), None)
         return finding(days == 7, f"written and read back: abort after {days} days")
+
+    def _rules_of_others(self) -> list[Any]:
+        """Without the one that a killed probe may have left."""
+        return [rule for rule in self._rules() if rule.get("ID") != PROBE_RULE]
+
+    def _rules(self) -> list[Any]:
+        """The bucket's rules; none where it has no such configuration."""
+        try:
+            answer: Any = self.client.get_bucket_lifecycle_configuration(Bucket=self.store.bucket)
+        except ClientError as error:
+            if code_of(error) != "NoSuchLifecycleConfiguration":
+                raise
+            return []
+        rules: list[Any] = answer.get("Rules", [])
+        return rules
 
     def tags(self) -> Finding:
         where = self.put("tagged", FIRST)
