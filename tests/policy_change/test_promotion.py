@@ -70,7 +70,10 @@ def test_a_promotion_needs_a_fresh_difference_against_the_policy_in_force(
     with monkeypatch.context() as older:
         older.setattr(policy_diff, "made_by", lambda: ("0.0.9", "2020a"))
         diff(world, "short@v1", one)
-    with pytest.raises(errors.Conflict, match=r"made by code 0\.0\.9 with time-zone data 2020a"):
+    with pytest.raises(
+        errors.Conflict,
+        match=r"made by code 0\.0\.9 with time-zone data 2020a, .*; where this one runs, run `last",
+    ):
         promote(world, one)
     diff(world, "short@v1", one)
     told = promote(world, one)

@@ -278,7 +278,8 @@ def _fresh_difference(
     if made != now_made:
         raise errors.Conflict(
             reason=f"difference {found.difference_id} was made by code {made[0]} with time-zone"
-            f" data {made[1]}, and this is {now_made[0]} with {now_made[1]}; {way_out} again"
+            f" data {made[1]}, and this is {now_made[0]} with {now_made[1]}; where this one runs,"
+            f" {way_out} again"
         )
     seen: Mapping[str, datetime] = {"was recorded": found.recorded_at, "ends": found.to_at}
     for verb, at in seen.items():
