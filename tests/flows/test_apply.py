@@ -23,6 +23,7 @@ root: stores/local
 failure_domain: rack-1
 tier: fast
 """
+BUCKET = "name: cloud\nkind: s3\nbucket: all\nfailure_domain: x\ntier: fast\nprefix: "
 PROJECT = """\
 name: vision
 owner: team
@@ -103,6 +104,10 @@ def test_the_configuration_of_the_checkout_is_good(catalog: Catalog) -> None:
         ("stores/local.yaml", STORE + "tier: slow\n", 6, "tier"),
         ("stores/other.yaml", STORE, 1, "name"),
         ("stores/more.yaml", STORE.replace("name: local", "name: more"), 3, "root"),
+        ("stores/cloud.yaml", BUCKET + "../x", 6, "prefix"),
+        ("stores/cloud.yaml", BUCKET + "a/./b/", 6, "prefix"),
+        ("stores/cloud.yaml", BUCKET + '"a\\nb"', 6, "prefix"),
+        ("stores/cloud.yaml", BUCKET + 241 * "a", 6, "prefix"),
         ("stores/Big.yaml", STORE.replace("local", "Big"), 1, "name"),
         ("projects/vision.yaml", PROJECT.replace("store: local", "store: A b"), 3, "store"),
         ("projects/vision.yaml", PROJECT.replace("3d", "soon"), 6, "finding_deadline"),

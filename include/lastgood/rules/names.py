@@ -19,6 +19,7 @@ AttemptId = NewType("AttemptId", str)  # the lower-case text of a UUID
 
 GENERATION_LIMIT = 99_999_999
 SEQUENCE_LIMIT = 999_999_999_999
+PREFIX_BYTES = 240  # of the 1,024 that S3 gives a key; the longest of ours below it takes 783
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _SCHEMA = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,62}")
@@ -42,6 +43,19 @@ def check_schema(value: object, where: str) -> str:
     reason = (
         f"{shown(value)!r} is no schema for a store: a-z, 0-9 and _, at most 63, beginning with a"
         " letter, and neither lastgood nor public, nor beginning with pg_"
+    )
+    raise InvalidInput(where=where, reason=reason)
+
+
+def check_key_prefix(value: object, where: str) -> str:
+    """Return `value` if the keys of a bucket may all begin with it, else InvalidInput."""
+    if isinstance(value, str) and value.isprintable():
+        short = len(value.encode(errors="replace")) <= PREFIX_BYTES
+        if short and not {".", ".."} & set(value.split("/")):
+            return value
+    reason = (
+        f"{shown(value)!r} is no prefix for keys: at most {PREFIX_BYTES} bytes, without control"
+        " characters, and no . or .. between slashes, which clients take out of a URL"
     )
     raise InvalidInput(where=where, reason=reason)
 

@@ -16,7 +16,7 @@ from lastgood.reports.checks import STORE, SUITES
 from lastgood.rules.contract import Contract
 from lastgood.rules.document import Node
 from lastgood.rules.finding_owners import OwnerRule
-from lastgood.rules.names import check_name, check_schema
+from lastgood.rules.names import check_key_prefix, check_name, check_schema
 from lastgood.rules.policy import Policy
 from lastgood.rules.quantities import read_duration
 from lastgood.rules.store_profile import ACCEPTABLE
@@ -106,7 +106,7 @@ def _store(document: ConfigDocument) -> StoreRow:
         read = document.root.fields((*common, "bucket"), known)
         config = {
             "root": read["bucket"].text(),
-            "prefix": read["prefix"].text() if "prefix" in read else "",
+            "prefix": read["prefix"].checked(check_key_prefix) if "prefix" in read else "",
             "connection": read["connection"].text() if "connection" in read else None,
             "kms_key": read["kms_key"].text() if "kms_key" in read else None,
             "accepts": _accepted(read["accepts"]) if "accepts" in read else [],
