@@ -15,6 +15,7 @@ import pytest
 
 from lastgood.catalog import projects
 from lastgood.catalog.projects import StoreRow
+from lastgood.cli import working
 from lastgood.cli.app import app, run
 from lastgood.rules import layout
 from lastgood.stores.base import Key
@@ -209,6 +210,27 @@ def test_verify_passes_on_good_bytes_and_says_no_on_bad_ones(
     assert [one["verdict"] for one in good.document["receipts"]] == ["pass"]
     assert told.code == 1
     assert "fail" in told.out
+
+
+def test_verify_passes_by_what_was_swept_meanwhile(
+    world: World,
+    catalog_dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    copies = [world.commit(sequence) for sequence in (1, 2, 3)]
+    world.mark()
+    world.sweep()
+    monkeypatch.setattr(working, "_present", lambda *_: copies)
+    monkeypatch.setenv("LASTGOOD_CATALOG", catalog_dsn)
+
+    with pytest.raises(SystemExit) as ended:
+        run(["verify", "vision", "--json"])
+
+    assert ended.value.code == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["verdict"] for one in told["receipts"]] == ["pass", "pass"]
+    assert list(told["skipped"]) == [f"{copies[0].checkpoint} in local"]
 
 
 def test_a_block_is_lifted_by_establishing_a_proven_checkpoint(

@@ -14,7 +14,7 @@ from lastgood.cli.exits import answer_no, end_in_part
 from lastgood.cli.opening import actor, report_folder, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps
 from lastgood.cli.typed import not_empty, typed_instant
-from lastgood.errors import InvalidInput, Unavailable
+from lastgood.errors import CopyState, InvalidInput, Unavailable
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes
 from lastgood.rules.names import CheckpointId, StageId
@@ -46,15 +46,20 @@ def verify(
         found = _present(opened, name)
         results: list[dict[str, Any]] = []
         failed: dict[str, str] = {}
+        skipped: dict[str, str] = {}  # what was swept while others were read
         with steps() as shown:
             for number, copy in enumerate(found, 1):
                 try:
                     results += _verify(opened, copy, levels)
                 except (StoreError, Unavailable) as error:
                     failed[f"{copy.checkpoint} in {copy.store}"] = str(error)
+                except CopyState as error:
+                    if len(found) == 1:
+                        raise
+                    skipped[f"{copy.checkpoint} in {copy.store}"] = str(error)
                 shown.reach("copies", number, len(found))
     if json:
-        print_json({"receipts": results, "failed": failed})
+        print_json({"receipts": results, "failed": failed, "skipped": skipped})
     else:
         rows = [
             [
@@ -70,6 +75,8 @@ def verify(
         print_table(headers, rows, "None was written." if failed else "No present copy.")
         for name, reason in failed.items():
             say(f"failed: {name}: {reason}")
+        for name, reason in skipped.items():
+            say(f"skipped: {name}: {reason}")
     if any(one["verdict"] != "pass" for one in results):
         answer_no()
     end_in_part(failed)
