@@ -305,7 +305,7 @@ def test_a_replay_that_decides_otherwise_names_both_versions_and_a_way_out(world
     for made_by, way_out in (
         (
             "0.0.1",
-            rf"{ours} with time-zone data {zones}; .*`lastgood policy diff short@v1 short@v1`",
+            rf"{ours} with time-zone data {zones}; .*policy diff short@v1 short@v1 -p vision`",
         ),
         (ours, "neither changed since; .* run `lastgood audit`"),
     ):

@@ -168,7 +168,7 @@ def test_a_promotion_that_is_to_come_is_undone_by_a_rollback_to_what_is_in_force
     with pytest.raises(errors.Conflict, match="in force already"):
         promote(world, "short@v1", kind="rollback")
     coming = promote(world, one, at=world.now() + 3 * HOUR)
-    with pytest.raises(errors.Conflict, match=r"`lastgood policy rollback short@v1` undoes prom"):
+    with pytest.raises(errors.Conflict, match="rollback short@v1 -p vision` undoes prom"):
         promote(world, "short@v1")
     with pytest.raises(errors.InvalidInput, match="undone at once"):
         promote(world, "short@v1", kind="rollback", at=world.now() + HOUR)
@@ -261,7 +261,7 @@ def test_an_approval_needs_a_fresh_difference_too_and_that_nothing_was_decided_s
 
     asked = promoted(world, one)
     world.advance(timedelta(days=30))
-    with pytest.raises(errors.Conflict, match=r"longer ago .*; run `lastgood policy diff short@v2"):
+    with pytest.raises(errors.Conflict, match=r"longer ago .*; run `.* diff short@v2 .*-p vision`"):
         approve(asked)
     diff(world, "short@v2", one)
     again = promote(world, one, at=world.now() + HOUR)

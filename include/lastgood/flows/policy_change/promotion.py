@@ -214,8 +214,9 @@ def _undo_coming(
     newest = coming[0]
     if kind != "rollback":
         raise errors.Conflict(
-            reason=f"{current.name} is in force already; `lastgood policy rollback {current.name}`"
-            f" undoes promotion {newest.promotion_id} of {newest.name}, which is to come"
+            reason=f"{current.name} is in force already; `lastgood policy rollback {current.name}"
+            f" -p {current.project}` undoes promotion {newest.promotion_id} of {newest.name}, which"
+            " is to come"
         )
     if at is not None:
         raise errors.InvalidInput(
@@ -267,7 +268,10 @@ def _fresh_difference(
     """The difference that shows what a promotion does, made by the code and the time-zone data that
     will decide. It has to be fresh now, and still when the promotion takes effect: nobody looks
     again at that instant."""
-    way_out = f"run `lastgood policy diff {current.name} {candidate.name}` and look at it"
+    way_out = (
+        f"run `lastgood policy diff {current.name} {candidate.name} -p {current.project}` and look"
+        " at it"
+    )
     found = promotions.newest_difference(tx, current.project, current.digest, candidate.digest)
     if found is None:
         raise errors.Conflict(

@@ -131,8 +131,8 @@ def _decides_otherwise(before: Mark, new: NewMark) -> str:
     else:
         way_out = (
             f"it was made by {made}, and this is {now}; it stands as what was decided by that. For"
-            f" what this code decides run `lastgood policy diff {name} {name}`, or record the"
-            " policy under another name and replay that"
+            f" what this code decides run `lastgood policy diff {name} {name} -p {new.project}`, or"
+            " record the policy under another name and replay that"
         )
     return (
         f"replayed mark {before.mark_id} of {before.project} at {instant_text(before.at)} under"
