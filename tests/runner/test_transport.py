@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -17,8 +16,7 @@ from lastgood.runner.working.retry import Retry, Transient
 
 
 def coordinator(url: str, client: Client | None = None) -> Coordinator:
-    impatient = Retry(patience=timedelta(0))
-    return Coordinator.at(url, "key", retry=impatient, client=client or new_client())
+    return Coordinator.at(url, "key", retry=Retry(), client=client or new_client())
 
 
 def answering(status: int, text: str, content_type: str = "text/html") -> Client:
@@ -84,6 +82,21 @@ def test_an_answer_of_something_else_is_named(status: int, text: str) -> None:
 
     with pytest.raises(RemoteProblem, match=rf"https://c\.example.* answered {status}.*{text}"):
         asked.ask("GET", "generations")
+
+
+def test_a_page_in_the_place_of_an_answer_passes_once_the_coordinator_was_heard() -> None:
+    pages = ["{}", "<html>Sign in</html>", "{}"]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, text=pages.pop(0))
+
+    asked = coordinator(
+        "https://c.example", Client.of(httpx.Client(transport=httpx.MockTransport(answer)))
+    )
+    asked.ask("GET", "generations")
+
+    assert asked.ask("GET", "generations") == {}
+    assert pages == []
 
 
 def test_half_a_problem_document_is_named_by_its_text() -> None:

@@ -22,5 +22,6 @@ def believed(tx: Transaction, project: str, attempt_id: UUID, now: datetime) -> 
 def note(catalog: Catalog, project: str, attempt_id: UUID, look: LockLook) -> None:
     """Record what is locked, or that nothing is any more."""
     with catalog.transaction() as tx:
-        if look.versions or attempt_locks.newest(tx, project, attempt_id) is not None:
+        known = attempt_locks.newest(tx, project, attempt_id)
+        if look.versions or (known is not None and known.versions):
             attempt_locks.record(tx, project, attempt_id, look)

@@ -3,7 +3,8 @@ bytes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import Self
 
 import httpx
@@ -25,6 +26,7 @@ class Client:
 
     requests: httpx.Client
     objects: Carrier
+    heard: threading.Event = field(default_factory=threading.Event)  # the coordinator answered once
 
     @classmethod
     def of(cls, requests: httpx.Client) -> Self:

@@ -106,9 +106,12 @@ class Coordinator:
         raise_problem(response)
         try:
             content = response.json() if response.content else {}
-        except ValueError:  # a proxy's page in the place of an answer
+        except ValueError:  # a page in the place of an answer
             page = problem_of(response.text, response.status_code, shown_url(url))
+            if not self.client.heard.is_set():  # it may never have been the coordinator's URL
+                raise page from None
             raise Transient(page) from None
+        self.client.heard.set()
         return Answer(content, answered_at(response))
 
     def absolute(self, url: str) -> str:
