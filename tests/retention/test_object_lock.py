@@ -117,7 +117,7 @@ def test_a_held_copy_stays_as_it_is_while_others_go_and_goes_when_it_is_released
     told = world.sweep()
 
     assert (told["locked"], told["failed"], told["alerts"]) == (1, {}, {})
-    assert "1 versions of 2 bytes are locked: under legal hold" in told["reasons"].popitem()[1]
+    assert "1 version of 2 bytes is locked: under legal hold" in told["reasons"].popitem()[1]
     assert looks(world, held) == [(1, 2)]
     assert everything(store, held) == before
     assert (world.state(held), world.state(free)) == ("quarantined", "deleted")

@@ -39,7 +39,7 @@ from lastgood.reports.words import human_bytes, lasting
 from lastgood.rules.capacity import NO_BOUND
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_sections import CapacityPolicy
-from lastgood.rules.quantities import instant_text
+from lastgood.rules.quantities import counted, instant_text
 from lastgood.stores.open import Stores, folder_of
 
 REPORT_AGE = timedelta(hours=26)
@@ -156,9 +156,11 @@ def _store_alerts(one: StoreOverview, now: datetime) -> Iterator[str]:
     elif now - one.report.recorded_at > REPORT_AGE:
         yield f"{where}: last reconciled {lasting(now - one.report.recorded_at)} ago"
     if one.report is not None and not one.report.passed:
-        yield f"{where}: report {one.report.report_id} failed {one.report.failed_checks} checks"
+        failed = counted(one.report.failed_checks, "check")
+        yield f"{where}: report {one.report.report_id} failed {failed}"
     if one.overdue:
-        yield f"{where}: {one.overdue} findings are overdue"
+        are = "is" if one.overdue == 1 else "are"
+        yield f"{where}: {counted(one.overdue, 'finding')} {are} overdue"
     if one.capacity["state"] != "open":
         see = f"see `lastgood capacity --project {one.project}`"
         yield f"{where}: {_of_capacity(one.capacity)}; {see}"

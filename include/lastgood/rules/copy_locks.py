@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lastgood.rules.gate import Fact
-from lastgood.rules.quantities import instant_text, rough_size
+from lastgood.rules.quantities import counted, instant_text, rough_size
 
 ASK_AGAIN_AFTER = timedelta(hours=1)
 """Where nobody knows when a lock ends: a legal hold, or a lock that may not be seen."""
@@ -42,5 +42,7 @@ class LockLook:
         if self.versions == 0:
             return Fact.of(True, f"no version was locked at {instant_text(self.recorded_at)}")
         until = "" if self.ends_at is None else f", until {instant_text(self.ends_at)}"
-        said = f"{self.versions} versions of {rough_size(self.size_bytes)} are locked{until}"
+        are = "is" if self.versions == 1 else "are"
+        size = rough_size(self.size_bytes)
+        said = f"{counted(self.versions, 'version')} of {size} {are} locked{until}"
         return Fact.of(False if self.seen else None, f"{said}: {self.reason}")
