@@ -315,7 +315,7 @@ def test_the_space_is_told_for_each_override_with_roles_of_its_own() -> None:
     assert str(planned).splitlines()[2:] == [
         "Each stage of workloads ablation-*, stages sft:",
         "  hot 1 separate copies of 600 GB are 600 GB at most.",
-        "  As labels on one copy: the union, at most 1 checkpoints.",
+        "  As labels on one copy: the union, at most 1 checkpoint.",
         "Each stage of workloads ablation-*:",
         "  hot 2 + days 3 separate copies of 600 GB are 3 TB at most.",
         "  As labels on one copy: the union, at most 5 checkpoints.",
