@@ -387,9 +387,13 @@ def test_a_preemption_is_recorded_for_the_next_generation(
 
 @pytest.mark.parametrize("how", ["direct"], indirect=True)
 def test_a_commit_that_takes_long_to_verify_is_waited_for(
-    coordinator: RunningCoordinator, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: RunningCoordinator,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(verify, "INLINE_BYTES", 1_000)
+    monkeypatch.setattr("lastgood.runner.attempts._SAY_EVERY", timedelta(0))
     done = threading.Event()
 
     def work_as_the_scheduler_does() -> None:
@@ -413,3 +417,5 @@ def test_a_commit_that_takes_long_to_verify_is_waited_for(
 
     assert coordinator.faults.count("POST", "/checkpoints/commit") == 2
     assert coordinator.workload().latest() == saved
+    assert "is being verified" in caplog.text
+    assert "verify_commits" in caplog.text

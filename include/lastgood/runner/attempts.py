@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +22,8 @@ from lastgood.runner.wire.http import Coordinator
 from lastgood.runner.working.retry import Retry
 from lastgood.runner.working.stopping import Stop
 
+log = logging.getLogger("lastgood.runner")
+_SAY_EVERY = timedelta(minutes=1)  # that a commit is still being verified
 _TRIES = 100  # attempts that an earlier process of the same generation may have left open
 _CANCEL = Retry(patience=timedelta(seconds=10))
 
@@ -152,6 +156,16 @@ def _body(attempt: Unfinished) -> dict[str, Any]:
 
 def _wait_while_sealed(coordinator: Coordinator, attempt: str, accepted: Mapping[str, Any]) -> None:
     answer = dict(accepted)
+    began = said = time.monotonic()
     while answer["state"] == "sealed":
         coordinator.stop.wait(timedelta(seconds=answer["retry_after_seconds"]))
+        now = time.monotonic()
+        if now - said >= _SAY_EVERY.total_seconds():
+            said = now
+            log.warning(
+                "attempt %s is being verified for %.0f s: DAG verify_commits reads its bytes, or"
+                " waits for a worker to do so",
+                attempt,
+                now - began,
+            )
         answer |= coordinator.ask("GET", f"checkpoints/{attempt}")
