@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from datetime import timedelta
@@ -394,6 +395,7 @@ def test_a_commit_that_takes_long_to_verify_is_waited_for(
 ) -> None:
     monkeypatch.setattr(verify, "INLINE_BYTES", 1_000)
     monkeypatch.setattr("lastgood.runner.attempts._SAY_EVERY", timedelta(0))
+    caplog.set_level(logging.WARNING, logger="lastgood.runner")
     done = threading.Event()
 
     def work_as_the_scheduler_does() -> None:
