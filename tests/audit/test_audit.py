@@ -169,13 +169,15 @@ def test_a_deletion_certified_anew_is_found_by_the_next_in_its_chain(
 ) -> None:
     """Somebody who recomputes the digest of what they changed breaks the link after it."""
     from lastgood.catalog import tombstones
+    from lastgood.rules.certificates import identity
 
     superuser.execute("UPDATE tombstones SET actor = 'nobody' WHERE number = 1")
     with Catalog(catalog_dsn) as catalog, catalog.transaction() as tx:
         (stage_id,) = world.row("SELECT stage_id FROM lastgood.stages")
         first = tombstones.of_stage(tx, "vision", stage_id)[0]
     superuser.execute(
-        "UPDATE tombstones SET digest = %s WHERE number = 1", (tombstones.digest_of(first),)
+        "UPDATE tombstones SET digest = %s WHERE number = 1",
+        (identity(tombstones.document_of(first)),),
     )
     found = audit.run(world.catalog, "vision").breaks
     told = {one.name: one.problem for one in found}
