@@ -1,11 +1,10 @@
-"""What stores' locks keep of copies, as looks found it."""
+"""What stores' locks keep of copies now, by the last look at each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Transaction
 from lastgood.rules.copy_locks import LockLook
 from lastgood.rules.names import CheckpointId
@@ -19,39 +18,6 @@ class LockedCopy:
     copy_id: int
     state: str
     look: LockLook
-
-
-def record(tx: Transaction, copy: Copy, look: LockLook) -> None:
-    """Append what a look found."""
-    tx.execute(
-        """
-        INSERT INTO copy_locks
-               (project, copy_id, versions, bytes, ends_at, seen, reason, recorded_at)
-        VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
-        """,
-        (
-            copy.project,
-            copy.copy_id,
-            look.versions,
-            look.size_bytes,
-            look.ends_at,
-            look.seen,
-            look.reason,
-            look.recorded_at,
-        ),
-    )
-
-
-def newest(tx: Transaction, copy: Copy) -> LockLook | None:
-    """What the last recorded look at a copy found; None if none ever found a lock."""
-    row = tx.execute(
-        """
-        SELECT versions, bytes AS size_bytes, ends_at, seen, reason, recorded_at FROM copy_locks
-         WHERE project = %s AND copy_id = %s ORDER BY look_id DESC LIMIT 1
-        """,
-        (copy.project, copy.copy_id),
-    ).fetchone()
-    return LockLook(**row) if row else None
 
 
 def standing(tx: Transaction, project: str, store: str) -> Sequence[LockedCopy]:

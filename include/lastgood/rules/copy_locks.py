@@ -1,4 +1,5 @@
-"""What a store's locks keep of a copy, how long that is believed, and what the gate makes of it."""
+"""What a store's locks keep of a copy or of what an attempt left, how long that is believed, and
+what the gate makes of it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ RETENTION_ASK_AGAIN_AFTER = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class LockLook:
-    """What one look found locked of a copy: `versions` of `size_bytes`, until the last lock ends
+    """What one look found locked: `versions` of `size_bytes`, until the last lock ends
     (None: nobody knows). Not `seen`: some locks may not be asked for."""
 
     versions: int
@@ -35,6 +36,15 @@ class LockLook:
         if self.ends_at is None:
             return self.recorded_at + ASK_AGAIN_AFTER
         return min(self.ends_at, self.recorded_at + RETENTION_ASK_AGAIN_AFTER)
+
+    def is_believed_at(self, now: datetime) -> bool:
+        """Whether the store need not be asked again. A look from after `now` (a clock was set back)
+        is not believed."""
+        return self.recorded_at <= now < self.ask_again_at
+
+    def is_news_after(self, known: LockLook | None) -> bool:
+        """Whether to record it: something is locked, or nothing any more of what was."""
+        return self.versions > 0 or (known is not None and known.versions > 0)
 
     @property
     def fact(self) -> Fact:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from lastgood.catalog import copy_locks
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.gate_facts import LockSighting
+from lastgood.catalog.lock_looks import COPIES
 from lastgood.errors import Unavailable
 from lastgood.rules.copy_locks import LockLook
 from lastgood.rules.gate import Fact
@@ -29,15 +29,15 @@ def look(catalog: Catalog, stores: Stores, copy: Copy, now: datetime) -> LockSig
         if not store.profile.locks:
             return LockSighting(Fact.of(True, f"store {copy.store} locks nothing"), now)
         with catalog.transaction() as tx:
-            known = copy_locks.newest(tx, copy)
-        if known is not None and known.recorded_at <= now < known.ask_again_at:
+            known = COPIES.newest(tx, copy.project, copy.copy_id)
+        if known is not None and known.is_believed_at(now):
             return LockSighting(known.fact, now)
         found = _asked(store, copy, now)
     except (StoreError, Unavailable) as error:
         return LockSighting(Fact.of(None, str(error)), now)
-    if found.versions or (known is not None and known.versions):
+    if found.is_news_after(known):
         with catalog.transaction() as tx:
-            copy_locks.record(tx, copy, found)
+            COPIES.record(tx, copy.project, copy.copy_id, found)
     return LockSighting(found.fact, now)
 
 
