@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -31,16 +32,21 @@ def test_the_holder_of_a_lease_is_told_what_it_reads_without_the_token(
     refused(client.get(path, headers=bearer(acquired["token"])), 409, "lease-expired")
 
 
+def lent(client: httpx.Client, acquired: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process to which somebody lends the lease."""
+    return {
+        fetch.URL: str(client.base_url),
+        fetch.LEASE: acquired["lease"],
+        fetch.TOKEN: acquired["token"],
+    }
+
+
 def test_a_lent_lease_is_fetched_by_and_stays_its_owners(
     api: Api, client: httpx.Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.writer().save(1, FILES)
     acquired = ok(api.reader(), 201)
-    environment = {
-        fetch.URL: str(client.base_url),
-        fetch.LEASE: acquired["lease"],
-        fetch.TOKEN: acquired["token"],
-    }
+    environment = lent(client, acquired)
     message = tmp_path / "message"
 
     assert fetch.main([str(tmp_path / "got"), str(message)], environment) == 0
@@ -69,11 +75,7 @@ def test_what_is_not_in_the_store_is_damage(
 ) -> None:
     api.writer().save(1, FILES)
     acquired = ok(api.reader(), 201)
-    environment = {
-        fetch.URL: str(client.base_url),
-        fetch.LEASE: acquired["lease"],
-        fetch.TOKEN: acquired["token"],
-    }
+    environment = lent(client, acquired)
     (damaged,) = store_root.rglob("a.bin")
     damaged.parent.chmod(0o700)
     damaged.chmod(0o600)
