@@ -64,6 +64,11 @@ def failed_of(results: Iterable[CheckResult], *, store: bool = False) -> list[Ch
     return [one for one in results if not one.passed and (one.suite == STORE) is store]
 
 
+def critical_of(results: Iterable[CheckResult]) -> list[CheckResult]:
+    """What failed and is critical of the project's own checks: by these it fails."""
+    return [one for one in failed_of(results) if one.severity == CRITICAL]
+
+
 def first_failed(results: Iterable[CheckResult]) -> CheckResult | None:
     """What failed first of the project's own checks: the first critical one in their order, else
     the first warning; None if all passed."""

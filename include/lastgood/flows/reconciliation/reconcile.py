@@ -38,12 +38,12 @@ from lastgood.flows.inventories.taking import Progress
 from lastgood.flows.policies import policy_of
 from lastgood.flows.reconciliation import bursts, damage, report_numbers, store_keeping
 from lastgood.flows.reconciliation.at_rest import AtRest, read_back
-from lastgood.flows.reconciliation.report import Facts, build, frames, passed, sightings
+from lastgood.flows.reconciliation.report import Facts, build, frames, sightings
 from lastgood.flows.reconciliation.report_files import write_files
 from lastgood.flows.reconciliation.report_numbers import Numbers
 from lastgood.flows.reconciliation.store_keeping import StoreKeeping
 from lastgood.reports import quality
-from lastgood.reports.checks import CRITICAL, STORE
+from lastgood.reports.checks import STORE
 from lastgood.reports.quality import CheckResult
 from lastgood.rules.byte_equation import Line
 from lastgood.stores.base import StoreError
@@ -234,8 +234,8 @@ class _Reporting:
         return {
             "report_id": report_id,
             "store": taken.store,
-            "passed": passed(checks),
-            "failed": _failed(checks),
+            "passed": not quality.critical_of(checks),
+            "failed": [one.name for one in quality.critical_of(checks)],
             "first_failed": document["verdict"]["first_failed"],
             "failed_of_store": document["verdict"]["failed_of_store"],
             "store_owner": keeping.owner,
@@ -253,7 +253,7 @@ class _Reporting:
                 store=store,
                 window=self.window,
                 document=build(facts, checks),
-                passed=passed(checks),
+                passed=not quality.critical_of(checks),
                 recorded_at=facts.at,
             )
             quality_results.add(
@@ -327,7 +327,3 @@ def _known_bytes(taken: Inventory) -> int:
     totals = taken.whole.equation.totals
     beside = {Line.CONTROL, Line.NONCURRENT, Line.UNEXPLAINED}
     return sum(totals[line].size_bytes for line in Line if line not in beside)
-
-
-def _failed(checks: list[CheckResult]) -> list[str]:
-    return [one.name for one in quality.failed_of(checks) if one.severity == CRITICAL]

@@ -22,8 +22,7 @@ from lastgood.flows.inventories.tally import Difference, Place
 from lastgood.flows.reconciliation import report_sections as sections
 from lastgood.flows.reconciliation.at_rest import AtRest
 from lastgood.flows.reconciliation.report_numbers import Numbers
-from lastgood.reports.checks import CRITICAL
-from lastgood.reports.quality import CheckResult, Frames, failed_of
+from lastgood.reports.quality import CheckResult, Frames, critical_of
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.capacity import Standing
 
@@ -103,7 +102,7 @@ def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
         },
         "window": {"start": _instant(facts.window[0]), "end": _instant(facts.window[1])},
         "recorded_at": _instant(facts.at),
-        "passed": passed(checks),
+        "passed": not critical_of(checks),
         "verdict": sections.verdict(checks, facts.numbers),
         "listing": _listing(facts.taken),
         "counts": {state: facts.counts[state][0] for state in STATES},
@@ -136,11 +135,6 @@ def in_order(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document as it is read: what failed first stands first, all else by name."""
     head = {name: document[name] for name in HEAD if name in document}
     return head | {name: document[name] for name in sorted(document) if name not in head}
-
-
-def passed(checks: Sequence[CheckResult]) -> bool:
-    """Whether no critical check of the project failed: those of its whole store are told apart."""
-    return all(one.severity != CRITICAL for one in failed_of(checks))
 
 
 def frames(facts: Facts) -> Frames:

@@ -12,8 +12,7 @@ from lastgood.catalog.findings import Finding
 from lastgood.catalog.operator_views import StageView
 from lastgood.catalog.recovery import Spread
 from lastgood.flows.reconciliation.report_numbers import Numbers
-from lastgood.reports.checks import CRITICAL
-from lastgood.reports.quality import CheckResult, failed_of, first_failed
+from lastgood.reports.quality import CheckResult, critical_of, failed_of, first_failed
 from lastgood.rules.capacity import Standing
 from lastgood.rules.forecast import Forecast, forecast
 from lastgood.rules.policy import Policy
@@ -27,13 +26,12 @@ def verdict(checks: Sequence[CheckResult], numbers: Numbers) -> dict[str, Any]:
     """Whether the project's checks passed, and what failed first: with its owner, and since when;
     beside it, what failed of the whole store's."""
     first = first_failed(checks)
-    failed = failed_of(checks)
     return {
-        "passed": all(one.severity != CRITICAL for one in failed),
+        "passed": not critical_of(checks),
         "first_failed": None
         if first is None
         else {**first.to_json(), "failed_before": _failed_before(first, numbers)},
-        "failed": [one.name for one in failed],
+        "failed": [one.name for one in failed_of(checks)],
         "failed_of_store": [one.name for one in failed_of(checks, store=True)],
     }
 
