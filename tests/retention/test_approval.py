@@ -1,16 +1,18 @@
-"""Approval of a large purge: for the copies that were shown, under one mark and policy, and no
-more."""
+"""Approval of a large purge: for the copies that were shown, under one policy, and no more."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID
 
 import psycopg
 import pytest
 
 from lastgood import errors
 from lastgood.catalog.copies import Copy
+from lastgood.catalog.holds import NewHold
 from lastgood.flows import scheduled
+from lastgood.flows.keeping import hold, release
 from lastgood.flows.sweeping import approval, sweep
 from tests.retention.world import PROJECT, World
 
@@ -33,6 +35,11 @@ def _approve(world: World, digest: str | None = None) -> None:
     )
 
 
+def _hold(world: World, copy: Copy) -> UUID:
+    new = NewHold("incident", "oncall", "loss spike", "operator:ann")
+    return hold.place(world.catalog, world.stores, PROJECT, new, copy.checkpoint).hold_id
+
+
 def _quarantined(world: World, copies: list[Copy]) -> int:
     return [world.state(copy) for copy in copies].count("quarantined")
 
@@ -45,11 +52,45 @@ def test_what_was_approved_is_swept_by_whoever_sweeps_next(world: World, many: l
     assert _quarantined(world, many) == 5
 
 
-def test_an_approval_does_not_count_under_the_next_mark(world: World, many: list[Copy]) -> None:
+def test_an_approval_stands_under_newer_marks_that_say_the_same(
+    world: World, many: list[Copy]
+) -> None:
+    request = approval.ask(world.catalog, sweep.plan(world.catalog, PROJECT))
+    world.mark()  # while the operator looks
+    approval.approve(
+        world.catalog, PROJECT, request.request_id, actor="operator:ann", because="looked at it"
+    )
+    world.mark()  # before the sweep starts
+    told = world.sweep()
+    assert (told["stop"], told["quarantined"]) == (None, 5)
+
+
+def test_what_a_newer_mark_kept_needs_another_approval(world: World, many: list[Copy]) -> None:
     _approve(world)
+    held = _hold(world, many[0])
     world.mark()
-    assert world.sweep()["stop"] is not None
-    assert _quarantined(world, many) == 0
+    release.release(
+        world.catalog, world.stores, PROJECT, held, because="a mistake", actor="operator:ann"
+    )
+    world.mark()
+    told = world.sweep()
+    assert (told["quarantined"], told["left"]) == (4, 1)
+    assert world.state(many[0]) == "present"
+
+
+def test_an_approval_ends_when_the_mark_that_was_shown_is_too_old(
+    world: World, many: list[Copy]
+) -> None:
+    request = approval.ask(world.catalog, sweep.plan(world.catalog, PROJECT))
+    _approve(world)
+    world.advance(timedelta(hours=3))  # gate.mark_max_age is two
+    world.mark()
+    told = world.sweep()
+    assert (told["stop"] is not None, told["quarantined"]) == (True, 0)
+    with pytest.raises(errors.Conflict, match="older than gate.mark_max_age"):
+        approval.approve(
+            world.catalog, PROJECT, request.request_id, actor="operator:ann", because="late"
+        )
 
 
 def test_an_approval_does_not_count_under_another_policy(world: World, many: list[Copy]) -> None:
@@ -109,13 +150,28 @@ def test_an_approval_passes_no_gate(world: World, many: list[Copy]) -> None:
 def test_only_the_plan_that_was_shown_is_approved(world: World, many: list[Copy]) -> None:
     with pytest.raises(errors.Conflict, match="the plan has changed"):
         _approve(world, digest="0" * 64)
-    request = approval.ask(world.catalog, sweep.plan(world.catalog, PROJECT))
+    shown = sweep.plan(world.catalog, PROJECT)
     world.mark()
-    with pytest.raises(errors.Conflict, match="look at the new plan"):
+    _approve(world, digest=shown.digest)  # the plan is the same
+
+
+@pytest.mark.parametrize("now", ["kept", "another policy"])
+def test_a_plan_of_which_nothing_stands_is_not_approved(
+    world: World, many: list[Copy], now: str
+) -> None:
+    request = approval.ask(world.catalog, sweep.plan(world.catalog, PROJECT))
+    if now == "kept":
+        for copy in many:
+            _hold(world, copy)
+        world.mark()
+        why = "newer marks keep every copy"
+    else:
+        world.promote({**GUARDED, "roles": {"hot": {"keep": "newest", "count": 1}}})
+        why = "policy .* is in force since"
+    with pytest.raises(errors.Conflict, match=f"{why}.*look at the new plan"):
         approval.approve(
             world.catalog, PROJECT, request.request_id, actor="operator:ann", because="late"
         )
-    _approve(world, digest=sweep.plan(world.catalog, PROJECT).digest)
 
 
 def test_a_plan_that_need_not_be_approved_cannot_be(world: World) -> None:

@@ -1,7 +1,8 @@
 """Approvals: an operator's word for a plan that a sweep does not follow on its own.
 
-The plan is written down as it was shown; the approval counts for these copies alone, under the same
-mark and the same policy. Whatever the plan grows by has to be approved again.
+The plan is written down as it was shown; the approval counts for these copies alone, and for each
+only while every live mark since gives it up too, under the same policy. Whatever the plan grows by
+has to be approved again.
 """
 
 from __future__ import annotations
@@ -50,6 +51,16 @@ _SELECT = """
            q.to_quarantine, q.to_delete, q.recorded_at, a.approved_by, a.because,
            a.recorded_at AS approved_at
       FROM sweep_requests q LEFT JOIN sweep_approvals a USING (request_id)
+"""
+_STILL_GIVEN_UP = """
+    ARRAY(SELECT named.copy_id FROM unnest({step}) WITH ORDINALITY AS named (copy_id, place)
+           WHERE NOT EXISTS (
+             SELECT FROM marks later
+              WHERE later.project = q.project AND later.kind = 'live' AND later.at > shown.at
+                AND (later.policy_digest <> q.policy_digest OR NOT EXISTS (
+                  SELECT FROM mark_candidates c
+                   WHERE c.mark_id = later.mark_id AND c.copy_id = named.copy_id)))
+           ORDER BY named.place)
 """
 
 
@@ -104,12 +115,21 @@ def get(tx: Transaction, project: str, request_id: int) -> Request:
     return Request(**row)
 
 
-def approved(tx: Transaction, project: str, mark_id: int, policy_digest: str) -> list[Request]:
-    """What was approved under a mark and a policy, the oldest first."""
+def standing(tx: Transaction, project: str, policy_digest: str, since: datetime) -> list[Request]:
+    """The requests under a policy whose mark is as of `since` or later, the oldest first, each with
+    those of its copies alone that every live mark after that one gives up too, under the same
+    policy."""
     rows = tx.execute(
-        _SELECT
-        + """ WHERE q.project = %s AND q.mark_id = %s AND q.policy_digest = %s
-                AND a.request_id IS NOT NULL ORDER BY q.request_id""",
-        (project, mark_id, policy_digest),
+        f"""
+        SELECT q.request_id, q.project, q.mark_id, q.policy_digest, q.plan_digest, q.stop,
+               {_STILL_GIVEN_UP.format(step="q.to_quarantine")} AS to_quarantine,
+               {_STILL_GIVEN_UP.format(step="q.to_delete")} AS to_delete,
+               q.recorded_at, a.approved_by, a.because, a.recorded_at AS approved_at
+          FROM sweep_requests q JOIN marks shown USING (mark_id)
+               LEFT JOIN sweep_approvals a USING (request_id)
+         WHERE q.project = %s AND q.policy_digest = %s AND shown.at >= %s
+         ORDER BY q.request_id
+        """,
+        (project, policy_digest, since),
     )
     return [Request(**row) for row in rows]

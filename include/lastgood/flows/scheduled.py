@@ -303,8 +303,8 @@ def plans_to_approve() -> list[dict[str, Any]]:
 
 
 def approve_plan(project: str, request: int, *, by: str, because: str) -> Mapping[str, Any]:
-    """Record that an operator approved a plan as it was shown. Raises Conflict if a newer mark was
-    made since; it is asked for anew."""
+    """Record that an operator approved a plan as it was shown. Raises Conflict if nothing of it
+    stands any more; what a sweep would do then is asked for anew."""
     with _services() as services:
         approved = approval.approve(
             services.catalog, project, request, actor=f"operator:{by}", because=because

@@ -7,10 +7,10 @@ next runs; each copy is judged by the gate all the same.
 from __future__ import annotations
 
 from lastgood import errors
-from lastgood.catalog import approvals, marks
+from lastgood.catalog import approvals, projects
 from lastgood.catalog.approvals import NewRequest, Request
-from lastgood.catalog.db import Catalog
-from lastgood.flows.sweeping.plan import Plan, plan
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.flows.sweeping.plan import Plan, plan, standing
 
 
 def ask(catalog: Catalog, planned: Plan) -> Request:
@@ -33,18 +33,31 @@ def ask(catalog: Catalog, planned: Plan) -> Request:
 def approve(
     catalog: Catalog, project: str, request_id: int, *, actor: str, because: str
 ) -> Request:
-    """Approve a plan that was asked for. Raises NotFound, and Conflict if a newer live mark was
-    made since: what was shown is no longer what a sweep would do."""
+    """Approve a plan that was asked for: what of it still stands. Raises NotFound, and Conflict if
+    nothing does: the policy changed since, its mark is too old to be swept, or a newer live mark
+    keeps all of it."""
     with catalog.transaction() as tx:
         request = approvals.get(tx, project, request_id)
-        newest = marks.newest(tx, project)
-        if newest is None or newest.mark_id != request.mark_id:
-            raise errors.Conflict(
-                reason=f"the plan was made under mark {request.mark_id}, and the newest is"
-                f" {newest.mark_id if newest else 'none'}; look at the new plan, then approve that"
-            )
+        _require_standing(tx, request)
         approvals.approve(tx, request, by=actor, because=because)
         return approvals.get(tx, project, request_id)
+
+
+def _require_standing(tx: Transaction, request: Request) -> None:
+    version = projects.current_policy(tx, request.project)
+    found = [one for one in standing(tx, version) if one.request_id == request.request_id]
+    if version.digest != request.policy_digest:
+        reason = f"policy {version.policy} version {version.version} is in force since"
+    elif not found:
+        reason = "that mark is older than gate.mark_max_age"
+    elif not found[0].to_quarantine and not found[0].to_delete:
+        reason = "newer marks keep every copy of it"
+    else:
+        return
+    raise errors.Conflict(
+        reason=f"the plan that was shown under mark {request.mark_id} stands no more: {reason};"
+        " look at the new plan, then approve that"
+    )
 
 
 def approve_now(

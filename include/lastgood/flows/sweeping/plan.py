@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import approvals, copies, history, marks, projects, takings
+from lastgood.catalog import approvals, copies, history, marks, policies, projects, takings
 from lastgood.catalog.approvals import Request
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
@@ -30,8 +30,8 @@ from lastgood.rules.quantities import counted, instant_text, rough_size
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a sweep would take to the gate, under one mark. `stop` says why it must not run
-    unless an operator approves it; `approved` are the plans that one has approved, under the same
-    mark and policy."""
+    unless an operator approves it; `approved` is what still stands of the plans that one has
+    approved."""
 
     project: str
     mark_id: int | None
@@ -46,12 +46,11 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what an approval is about, in hex: mark, policy, and copies by step."""
+        """The SHA-256 of what an approval is about, in hex: policy, and copies by step."""
         return hashlib.sha256(
             canonical_json(
                 {
                     "project": self.project,
-                    "mark": self.mark_id,
                     "policy": self.policy_digest,
                     "delete": [copy.copy_id for copy in self.delete],
                     "quarantine": [copy.copy_id for copy in self.quarantine],
@@ -157,11 +156,7 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         hidden = copies.in_state(tx, project, State.QUARANTINED)
         deleting = copies.in_state(tx, project, State.DELETING)
         now = history.now(tx)
-        approved = (
-            approvals.approved(tx, project, mark.mark_id, version.digest)
-            if mark is not None
-            else []
-        )
+        approved = [one for one in standing(tx, version) if one.approved_by is not None]
         day = takings.of_day(tx, project)
         after = promotion.aftermath(tx, project, policy, now)
     sweepable = mark is not None
@@ -183,6 +178,14 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         approved=tuple(approved),
         cools=after.cools,
     )
+
+
+def standing(tx: Transaction, version: PolicyVersion) -> list[Request]:
+    """What still stands of the plans that were shown under a policy, approved or not: copies that
+    every live mark since gives up too, for as long as the mark shown could itself be swept."""
+    max_age = policies.parsed(version).gate.mark_max_age
+    since = history.project_now(tx, version.project) - max_age
+    return approvals.standing(tx, version.project, version.digest, since)
 
 
 def _grace(policy: Policy, copy: Copy) -> timedelta:

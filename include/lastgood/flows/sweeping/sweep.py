@@ -117,12 +117,11 @@ def run(
 
 def _fresh_plan(catalog: Catalog, project: str) -> Plan:
     """The plan under a mark of now: what was given up since the last one may be what is wanted
-    back. Where the plan must be approved the last mark stays: an approval is about that one, and
-    without it a newer one would take nothing either. It stays, too, while it would be made again as
-    it is: each refused save wakes a sweep, and marks are kept for good."""
+    back. The last mark stays while it would be made again as it is: each refused save wakes a
+    sweep, and marks are kept for good."""
     try:
         planned = plan(catalog, project)
-        if planned.stop is not None or _says_all(catalog, planned):
+        if _says_all(catalog, planned):
             return planned
     except errors.MarkNotSweepable as error:
         _log.info("marking anew: %s", error)
