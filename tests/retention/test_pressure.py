@@ -407,6 +407,7 @@ def test_what_is_committed_above_soft_gets_no_extra_role_until_it_is_open_again(
         "anchor": {"keep": "every", "interval": "1d", "within": "7d"},
     }
     world.promote({**WATERMARKS, "roles": roles, "gate": {"level": "checksum"}})
+    world.advance_to_morning()
     first = save(world, [1])
     world.advance(timedelta(hours=2))
     fill(world, SIZE)

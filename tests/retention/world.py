@@ -92,6 +92,12 @@ class World:
         self.set_clock(self._offset + by)
         self.owner.execute("DELETE FROM lastgood.clock_readings")
 
+    def advance_to_morning(self) -> None:
+        """To six o'clock UTC: for what happens within the hours of one day, whenever it is run."""
+        now = self.now()
+        morning = now.replace(hour=6, minute=0, second=0, microsecond=0)
+        self.advance((morning - now) % timedelta(days=1))
+
     def set_clock(self, offset: timedelta) -> None:
         """Put the catalog's clock this far from the server's; readings of it stay as they are."""
         self._offset = offset
