@@ -209,7 +209,7 @@ def test_a_hold_by_form_stands_and_says_so(browser: httpx.Client, lived_in: Worl
         "checkpoint": "vision/gpt/pretrain/1.1",
         "kind": "incident",
         "reason": "look <closely>",
-        "expires_on": "2031-05-06",
+        "expires_on": "2099-05-06",
     }
 
     answer = browser.post("/pages/holds", data=form)
@@ -218,7 +218,7 @@ def test_a_hold_by_form_stands_and_says_so(browser: httpx.Client, lived_in: Worl
     assert answer.status_code == 303
     assert "The hold stands." in page.text
     assert "look &lt;closely&gt;" in page.text
-    assert "2031-05-06 23:59:59" in page.text
+    assert "2099-05-06 23:59:59" in page.text
     assert lived_in.row("SELECT placed_by, owner FROM lastgood.holds") == ("operator:ann", "ann")
 
 
@@ -240,7 +240,7 @@ def test_a_finding_is_explained_and_assigned_by_form(
 
     assigned = browser.post(
         "/pages/findings/assign",
-        data={"finding": finding, "owner": "bob", "deadline": "2031-01-01"},
+        data={"finding": finding, "owner": "bob", "deadline": "2099-01-01"},
     )
     explained = browser.post(
         "/pages/findings/explain", data={"finding": finding, "reason": "a probe"}

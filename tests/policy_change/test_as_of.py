@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import multiprocessing
 import os
 import random
@@ -233,14 +234,16 @@ def test_both_daylight_saving_days_have_a_mark_for_each_interval(world: World) -
     from airflow.timetables.base import DataInterval, TimeRestriction
     from airflow.timetables.interval import CronDataIntervalTimetable
 
-    put_clock(world, datetime(2027, 3, 1, tzinfo=UTC))
+    year = world.now().year + 1
+    put_clock(world, datetime(year, 3, 1, tzinfo=UTC))
     world.promote({"timezone": "Europe/Berlin", "roles": ROLES})
     world.commit(1)
-    put_clock(world, datetime(2027, 11, 2, tzinfo=UTC))
+    put_clock(world, datetime(year, 11, 2, tzinfo=UTC))
     timetable = CronDataIntervalTimetable("0 * * * *", timezone="UTC")
     ends: list[datetime] = []
-    for year, month, day in ((2027, 3, 28), (2027, 10, 31)):
-        start = pendulum.datetime(year, month, day, tz="Europe/Berlin")
+    for month in (3, 10):
+        last_sunday = max(week[calendar.SUNDAY] for week in calendar.monthcalendar(year, month))
+        start = pendulum.datetime(year, month, last_sunday, tz="Europe/Berlin")
         last: DataInterval | None = None
         while True:
             info = timetable.next_dagrun_info(
