@@ -44,7 +44,7 @@ def test_a_gateway_that_has_not_told_its_id_yet_is_stopped(tmp_path: Path) -> No
         [gateway, "-c", "read never", "--conf", cluster / "ceph.conf"], stdin=subprocess.PIPE
     )
     stop(cluster)
-    assert starting.wait(timeout=20) == -9
+    assert starting.wait(timeout=60) == -9
     assert not cluster.exists()
     assert starting.stdin is not None
     starting.stdin.close()

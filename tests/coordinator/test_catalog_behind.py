@@ -193,15 +193,15 @@ def test_a_store_that_does_not_answer_holds_up_its_own_project_alone(
     def guard_slowly(catalog: Catalog, stores: Stores, project: str, checked: set[str]) -> None:
         if project == "silent":
             asked.set()
-            answers.wait(30)
+            answers.wait(120)
 
     monkeypatch.setattr("lastgood.flows.control_keys.guard", guard_slowly)
     cached = CachedGuard(services)
     with ThreadPoolExecutor(2) as pool:
         silent = pool.submit(cached.require, "silent")
-        assert asked.wait(30)
+        assert asked.wait(60)
         try:
-            pool.submit(cached.require, "other").result(timeout=10)
+            pool.submit(cached.require, "other").result(timeout=60)
             assert not silent.done()
         finally:
             answers.set()
@@ -217,7 +217,7 @@ def test_who_asks_while_a_silent_store_is_asked_again_does_not_wait(
         calls.append(project)
         if len(calls) == 1:
             raise Unavailable(what="store cold", reason="silent")
-        answers.wait(30)
+        answers.wait(120)
 
     monkeypatch.setattr("lastgood.flows.control_keys.guard", guard_slowly)
     cached = CachedGuard(services)
@@ -236,5 +236,5 @@ def test_who_asks_while_a_silent_store_is_asked_again_does_not_wait(
             assert not again.done()
         finally:
             answers.set()
-        again.result(timeout=30)
+        again.result(timeout=60)
     cached.require("vision")

@@ -48,7 +48,7 @@ def test_a_catalog_that_cannot_be_reached_is_unavailable_and_tells_no_address(
 ) -> None:
     dsn = "host=127.0.0.1 port=9 user=secret-user dbname=secret-db connect_timeout=2"
     with Server(dsn) as url:
-        answer = httpx.get(f"{url}/lastgood/health", timeout=30)
+        answer = httpx.get(f"{url}/lastgood/health", timeout=60)
     refused(answer, 503, "unavailable")
     assert "secret" not in answer.text
     assert "retry-after" in answer.headers
@@ -77,7 +77,7 @@ def _announce(api: Api, route: str, length: int) -> bytes:
     import socket
 
     url = api.client.base_url
-    with socket.create_connection((url.host, url.port or 80), timeout=20) as connection:
+    with socket.create_connection((url.host, url.port or 80), timeout=60) as connection:
         connection.sendall(
             f"POST {RUNNER}/{route} HTTP/1.1\r\nHost: test\r\n"
             f"Authorization: Bearer {api.key}\r\nContent-Length: {length}\r\n\r\n".encode()

@@ -36,7 +36,6 @@ def server() -> Iterator[S3Proxy]:
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = "botocore.retries.standard.ExponentialBackoff.delay_amount"
     monkeypatch.setattr(soon, lambda *_: 0.0)
-    monkeypatch.setattr(s3_patience, "ANSWER_WITHIN", SOON)
 
 
 class Client:
@@ -99,7 +98,8 @@ def test_a_refused_connection_is_tried_once_more() -> None:
     assert client.sent == s3_patience.UNANSWERED_ATTEMPTS + ATTEMPTS
 
 
-def test_a_server_that_takes_the_question_and_says_nothing() -> None:
+def test_a_server_that_takes_the_question_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_patience, "ANSWER_WITHIN", SOON)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

@@ -71,7 +71,8 @@ def test_only_proof_fails_and_each_limit_is_named(
     assert (told["verdict"], told["blocked"]) == (verdict, verdict == "fail")
     assert says in told["reason"]
     (receipt,) = receipts_of(world, copy)
-    assert receipt.body["last_lines"][0] == "mode " + mode
+    first_lines = receipt.body["last_lines"][:1]  # a hurried one may be stopped before it says any
+    assert first_lines == ["mode " + mode] or (says == "limit of time" and not first_lines)
     assert not list((tmp_path / "scratch").iterdir())
     with world.catalog.transaction() as tx:
         assert bool(blocks.blocked_stages(tx, PROJECT)) == (verdict == "fail")

@@ -87,7 +87,7 @@ def test_an_approval_ends_when_the_mark_that_was_shown_is_too_old(
     world.mark()
     told = world.sweep()
     assert (told["stop"] is not None, told["quarantined"]) == (True, 0)
-    with pytest.raises(errors.Conflict, match="older than gate.mark_max_age"):
+    with pytest.raises(errors.Conflict, match=r"older than gate\.mark_max_age"):
         approval.approve(
             world.catalog, PROJECT, request.request_id, actor="operator:ann", because="late"
         )

@@ -29,7 +29,7 @@ from tests.runner.faults import Faults
 from tests.waiting import wait_for
 
 QUICK = Retry(
-    patience=timedelta(seconds=30),
+    patience=timedelta(seconds=120),
     first_pause=timedelta(milliseconds=20),
     longest_pause=timedelta(milliseconds=200),
 )

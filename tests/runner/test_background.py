@@ -15,7 +15,7 @@ from tests.runner.conftest import RunningCoordinator, contents, write_checkpoint
 from tests.runner.faults import Hold, Refuse
 from tests.waiting import wait_for
 
-SOON = timedelta(seconds=20)
+SOON = timedelta(seconds=60)
 
 
 @pytest.fixture

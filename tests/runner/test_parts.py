@@ -18,7 +18,7 @@ from lastgood.runner.wire.http import Coordinator
 from lastgood.runner.working.retry import Retry
 from lastgood.runner.working.stopping import Stop
 
-QUICK = Retry(timedelta(seconds=5), timedelta(milliseconds=1))
+QUICK = Retry(timedelta(seconds=60), timedelta(milliseconds=1))
 SLOTS = [Slot("a", 6, 3, 2), Slot("b", 3, 3, 1)]
 
 

@@ -17,7 +17,7 @@ from lastgood.runner.working.parallel import in_parallel
 from lastgood.runner.working.retry import Retry, Transient
 from lastgood.runner.working.stopping import Stop
 
-QUICK = Retry(timedelta(seconds=5), timedelta(milliseconds=1), timedelta(milliseconds=4))
+QUICK = Retry(timedelta(seconds=60), timedelta(milliseconds=1), timedelta(milliseconds=4))
 PATIENT = Retry(timedelta(minutes=30))
 AT_ONCE_SECONDS = 60  # on a busy machine, and far less than each of the waits
 

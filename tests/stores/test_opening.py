@@ -79,16 +79,16 @@ def test_a_store_that_does_not_answer_holds_up_no_other(
     def open_slowly(config: StoreConfig) -> Store:
         if config.name == "silent":
             opening.set()
-            answers.wait(30)
+            answers.wait(120)
         return open_store(config)
 
     monkeypatch.setattr("lastgood.stores.open.open_store", open_slowly)
     stores = Stores(lambda name: StoreConfig(name, "file", str(tmp_path)))
     with ThreadPoolExecutor(2) as pool:
         silent = pool.submit(stores.__getitem__, "silent")
-        assert opening.wait(30)
+        assert opening.wait(60)
         try:
-            assert pool.submit(stores.__getitem__, "other").result(timeout=10).name == "other"
+            assert pool.submit(stores.__getitem__, "other").result(timeout=60).name == "other"
             assert not silent.done()
         finally:
             answers.set()
@@ -102,7 +102,7 @@ def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(
 
     def fail_slowly(config: StoreConfig) -> Store:
         opened.append(config.name)
-        everybody_asks.wait(30)
+        everybody_asks.wait(120)
         raise StoreError(store=config.name, key="", reason="silent")
 
     monkeypatch.setattr("lastgood.stores.open.open_store", fail_slowly)
@@ -117,7 +117,7 @@ def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(
         asked = [pool.submit(stores.__getitem__, "silent") for _ in range(8)]
         wait_for(lambda: len(looked_up) >= 10)  # the one that opens looks thrice
         everybody_asks.set()
-        assert all(isinstance(one.exception(timeout=10), StoreError) for one in asked)
+        assert all(isinstance(one.exception(timeout=60), StoreError) for one in asked)
     assert len(opened) < 8
     with pytest.raises(StoreError, match="silent"):  # but no answer is kept
         stores["silent"]

@@ -323,7 +323,7 @@ def test_two_clean_ups_at_once_do_it_once(world: World) -> None:
     gate = threading.Barrier(2)
 
     def at_once() -> dict[str, Any]:
-        gate.wait(30)
+        gate.wait(60)
         return clean(world)
 
     with ThreadPoolExecutor(2) as threads:

@@ -329,7 +329,7 @@ def test_folders_without_end_hide_nothing_and_go_away(
         import os, time
         for _ in range(1500): os.mkdir({name!r}); os.chdir({name!r})
         for n in range(4): open(str(n), "wb").write(bytes(8 << 20))
-        time.sleep(60)
+        time.sleep(1000)
     """
     with scratch_folder() as folder:
         outcome = run(folder, code)
@@ -449,7 +449,7 @@ def test_programs_of_a_group_talk_by_sockets_and_memory_of_their_own(tmp_path: P
             context = mp.get_context("spawn")
             queue, listener = context.Queue(), Listener("mine", family="AF_UNIX")
             context.Process(target=work, args=(queue, "mine")).start()
-            print(queue.get(timeout=20), listener.accept().recv())
+            print(queue.get(timeout=100), listener.accept().recv())
     """
     (tmp_path / "group.py").write_text(textwrap.dedent(code))
     program = [sys.executable, "-I", str(tmp_path / "group.py")]
