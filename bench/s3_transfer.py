@@ -6,10 +6,10 @@ on one real S3 server in one run; and how much a commit reads.
 
 The server is a Ceph gateway on loopback that keeps everything in memory; a coordinator process
 grants presigned URLs. All send with the same number of connections (`--at-once`), each in a process
-of its own; every time is the best of `--rounds`, taken in turns, with two downloads in each, and
-nobody pays for memory that the machine has to find first. Client and server share the
-machine, so that the client's processor time tells more than the clock where there are few cores:
-both are printed. The last line is JSON.
+of its own; every time is the best of `--rounds`, and downloads go four times in each. They take
+turns, each time with another one first, and nobody pays for memory that the machine has to find
+first. Client and server share the machine, so that the client's processor time tells more than the
+clock where there are few cores: both are printed. The last line is JSON.
 
     upload      bytes per second until the server has every part, SHA-256 of each object included
                 / `rclone copy` (at least 0.9), / boto3's transfer manager (at least 1.0)
@@ -35,7 +35,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -60,6 +60,7 @@ from tests.ceph.fixtures import environment_of
 from tests.faults.s3_proxy import S3Proxy
 
 FEW_BYTES = 1 << 20
+DOWNLOADS = 4  # in each round: a second of one varies by half on a machine shared with the server
 TARGETS = {"rclone": 0.9, "boto3": 1.0}  # of the time that the others take
 ALSO = ("verified", "durable")
 PART_BYTES = 64 << 20  # what everybody sends at once
@@ -273,6 +274,21 @@ def find_memory(folder: Path, size_bytes: int) -> None:
     scratch.unlink()
 
 
+def in_turns(rounds: int) -> Iterator[str]:
+    """The names of who goes next: in each round all uploads, then all downloads, some times."""
+    uploads = [name for name in CLIENTS if name.startswith("upload")]
+    downloads = [name for name in CLIENTS if name not in uploads]
+    for number in range(rounds):
+        yield from rotated(uploads, number)
+        for turn in range(DOWNLOADS):
+            yield from rotated(downloads, number + turn)
+
+
+def rotated(names: Sequence[str], by: int) -> Sequence[str]:
+    first = by % len(names)
+    return [*names[first:], *names[:first]]
+
+
 def transfers(
     ceph: Ceph, service_of: Mapping[str, str], files: Path, at_once: int, rounds: int
 ) -> dict[str, float]:
@@ -286,17 +302,16 @@ def transfers(
     client = plain_client(ceph)
     client.create_bucket(Bucket="others")
     found: dict[str, float] = {}
-    for _ in range(rounds):
-        for name in CLIENTS:
-            for _ in range(1 if name.startswith("upload") else 2):
-                find_memory(files.parent, sum(file.stat().st_size for file in files.iterdir()))
-                os.sync()  # nobody pays for what another one left to be written
-                for value, amount in ask_client(name, files, at_once, environment).items():
-                    best = max if value == "peak_bytes" else min
-                    key = f"{name}.{value}"
-                    found[key] = best(found.get(key, amount), amount)
-            seconds, cpu = found[f"{name}.seconds"], found[f"{name}.cpu_seconds"]
-            print(f"  {name}: {seconds:.3f} s, {cpu:.3f} s of processors", flush=True)
+    for name in in_turns(rounds):
+        find_memory(files.parent, sum(file.stat().st_size for file in files.iterdir()))
+        os.sync()  # nobody pays for what another one left to be written
+        measured = ask_client(name, files, at_once, environment)
+        for value, amount in measured.items():
+            best = max if value == "peak_bytes" else min
+            key = f"{name}.{value}"
+            found[key] = best(found.get(key, amount), amount)
+        seconds, cpu = measured["seconds"], measured["cpu_seconds"]
+        print(f"  {name}: {seconds:.3f} s, {cpu:.3f} s of processors", flush=True)
     for bucket in ("plain", "others"):  # the server keeps everything in memory
         for one in client.list_objects_v2(Bucket=bucket).get("Contents", ()):
             if one["Size"] > FEW_BYTES:

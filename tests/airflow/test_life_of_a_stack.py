@@ -13,6 +13,7 @@ from lastgood.stack import children, control
 from lastgood.stack.airflow import environment
 from lastgood.stack.errors import DataDirInUse, StackError
 from lastgood.stack.layout import StackLayout
+from lastgood.stack.ports import held
 from lastgood.stack.postgres import EmbeddedPostgres
 from lastgood.stack.processes import ProcessIdentity
 from lastgood.stack.state import StackState
@@ -68,9 +69,11 @@ def test_killed_and_stopped_and_started_again_beside_another(
     assert {process for process in killed_families if process.is_alive()} == set()
     assert children.strays(layout.var) == frozenset()
 
-    ready = control.up(layout, tell=told.append)
-    assert ready.phase == "ready"
-    assert ready.addresses == killed[0].addresses
+    former = killed[0].addresses
+    assert former is not None
+    with held(former.airflow_port, former.execution_port, former.postgres_port):
+        ready = control.up(layout, tell=told.append)
+    assert (ready.phase, ready.addresses) == ("ready", former)
     assert ready.addresses is not None
     assert projects(ready) == ["demo"]
     assert "LASTGOOD_CATALOG" not in environment(layout, ready.addresses)

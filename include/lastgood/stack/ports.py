@@ -2,6 +2,9 @@
 
 import os
 import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from lastgood.stack.errors import StackError
 
@@ -11,12 +14,28 @@ LOOPBACK = "127.0.0.1"
 def free_port() -> int:
     """Return a TCP port on 127.0.0.1 that nothing listens on at this moment.
 
-    Another process can take it before the caller does, so a caller that fails to bind asks again.
+    Another process can take it before the caller does, so a caller that fails to bind asks again,
+    or has it `held`.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+@contextmanager
+def held(*ports: int) -> Iterator[None]:
+    """Keep ports on 127.0.0.1 from whoever asks for any free one, connections that go out too. Who
+    names a port can listen at it all the same. Linux alone can do this; elsewhere nothing is kept.
+
+    Raises OSError when something listens at one already.
+    """
+    with ExitStack() as sockets:
+        for port in ports if sys.platform == "linux" else ():
+            bound = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((LOOPBACK, port))
+        yield
 
 
 def is_free(port: int) -> bool:

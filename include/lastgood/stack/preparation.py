@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from psycopg.conninfo import conninfo_to_dict
@@ -17,7 +18,7 @@ from lastgood.stack.airflow import Addresses, environment, settings, write_passw
 from lastgood.stack.children import tail
 from lastgood.stack.errors import StackError
 from lastgood.stack.layout import StackLayout
-from lastgood.stack.ports import choose_port
+from lastgood.stack.ports import choose_port, held
 from lastgood.stack.postgres import EmbeddedPostgres
 
 _log = logging.getLogger(__name__)
@@ -26,25 +27,35 @@ AIRFLOW_ROLE, AIRFLOW_DATABASE = "airflow", "airflow"
 OWNER_ROLE, APP_ROLE, CATALOG_DATABASE = "lastgood_owner", "lastgood_app", "lastgood"
 
 
-def start_server(layout: StackLayout, former: Addresses | None) -> EmbeddedPostgres:
-    """Start the database server, on its former port if that is free."""
+def start_server(
+    layout: StackLayout, former: Addresses | None, ports: ExitStack
+) -> EmbeddedPostgres:
+    """Start the database server, on its former port if that is free; `ports` holds it."""
     port = choose_port("LASTGOOD_POSTGRES_PORT", former.postgres_port if former else None)
+    ports.enter_context(held(port))
     return EmbeddedPostgres.start(layout.postgres, port=port)
 
 
-def open_databases(server: EmbeddedPostgres, former: Addresses | None) -> Addresses:
-    """Make the roles and databases that are missing, and choose where Airflow listens."""
+def open_databases(
+    server: EmbeddedPostgres, former: Addresses | None, ports: ExitStack
+) -> Addresses:
+    """Make the roles and databases that are missing, and choose where Airflow listens: it takes
+    many seconds to come there, and `ports` holds the place."""
     for role in (AIRFLOW_ROLE, OWNER_ROLE, APP_ROLE):
         server.create_role(role)
     for database, owner in ((AIRFLOW_DATABASE, AIRFLOW_ROLE), (CATALOG_DATABASE, OWNER_ROLE)):
         if not server.has_database(database):
             server.create_database(database, owner=owner)
     airflow_dsn = server.dsn(AIRFLOW_DATABASE, AIRFLOW_ROLE)
+    airflow_port = choose_port("LASTGOOD_AIRFLOW_PORT", former.airflow_port if former else None)
+    ports.enter_context(held(airflow_port))
+    execution_port = choose_port(
+        "LASTGOOD_EXECUTION_PORT", former.execution_port if former else None
+    )
+    ports.enter_context(held(execution_port))
     return Addresses(
-        airflow_port=choose_port("LASTGOOD_AIRFLOW_PORT", former.airflow_port if former else None),
-        execution_port=choose_port(
-            "LASTGOOD_EXECUTION_PORT", former.execution_port if former else None
-        ),
+        airflow_port=airflow_port,
+        execution_port=execution_port,
         postgres_port=server.port,
         airflow_database=airflow_dsn.replace("postgresql://", "postgresql+psycopg2://"),
         catalog=server.dsn(CATALOG_DATABASE, APP_ROLE),

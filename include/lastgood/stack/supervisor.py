@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections import deque
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from types import FrameType
 
@@ -56,11 +57,12 @@ class Supervisor:
         self._children: dict[str, Child] = {}
         self._restarts: dict[str, deque[float]] = {}
         self._stopping = False
+        self._ports = ExitStack()  # for as long as it lives: parts that end are started again there
 
     def run(self) -> int:
         """Run the stack until a signal ends it; return 0 then, and 1 when it failed."""
         self.layout.create()
-        with acquire_lock(self.layout.var):
+        with acquire_lock(self.layout.var), self._ports:
             self._take_signals()
             failure = self._run_until_asked()
             self._stop()
@@ -102,8 +104,8 @@ class Supervisor:
             self._say("starting", "the S3 store")
         object_store.start(self.layout)
         self._say("starting", "PostgreSQL")
-        self._postgres = start_server(self.layout, former)
-        self._addresses = addresses = open_databases(self._postgres, former)
+        self._postgres = start_server(self.layout, former, self._ports)
+        self._addresses = addresses = open_databases(self._postgres, former, self._ports)
         self._say("starting", "the schemas and the configuration")
         seeding = AirflowSeeding(self.layout, addresses)
         prepare_catalog(self.layout, self._postgres, addresses)
