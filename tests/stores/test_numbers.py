@@ -116,14 +116,15 @@ def test_the_newest_day_counts_over_every_storage_class(moto_s3: str) -> None:
         name = "BucketSizeBytes"
         return {"MetricName": name, "Dimensions": dimensions, "Timestamp": at, "Value": value}
 
-    days = [datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)]
+    now = datetime.now(UTC)
+    days = [now.replace(hour=0, minute=0, second=0, microsecond=0)]
     days.append(days[0] - timedelta(days=1))
     for at, values in zip(days, ((100, 40), (9_000, 9_000)), strict=True):
         for kind, value in zip(("StandardStorage", "GlacierStorage"), values, strict=True):
             metrics().put_metric_data(Namespace="AWS/S3", MetricData=[point(kind, at, value)])
 
-    found = cloudwatch_number(metrics, "s3", "measured", datetime.now(UTC))
-    nothing = cloudwatch_number(metrics, "s3", "unmeasured", datetime.now(UTC))
+    found = cloudwatch_number(metrics, "s3", "measured", now)
+    nothing = cloudwatch_number(metrics, "s3", "unmeasured", now)
 
     assert found is not None
     assert (found.size_bytes, found.covers) == (140, Covers.BUCKET)
