@@ -41,6 +41,13 @@ from tests.slowest import pytest_terminal_summary  # noqa: F401 - pytest finds i
 if TYPE_CHECKING:
     from selenium.webdriver.remote.webdriver import WebDriver
 
+# A shell may know another catalog, Airflow or cloud, and a proxy that knows no loopback.
+_FOREIGN = ("AIRFLOW_", "AWS_", "LASTGOOD_", "PG")
+_OURS = ("LASTGOOD_BACKFILL_HOURS", "LASTGOOD_REQUIRE_CEPH", "LASTGOOD_SOAK")
+for _name in list(os.environ):
+    if (_name.startswith(_FOREIGN) and _name not in _OURS) or _name.lower().endswith("_proxy"):
+        del os.environ[_name]
+
 # Importing Airflow makes a home; not that of whoever runs the tests.
 os.environ["AIRFLOW_HOME"] = str(
     Path(tempfile.gettempdir()) / f"lastgood-test-airflow-{os.geteuid()}"
