@@ -90,3 +90,4 @@ def test_what_was_recorded_is_read_as_of_an_instant(
     assert lastgood("capacity", "-p", "nobody").code == 4
     order = lastgood("sweep", "vision", "--dry-run").out
     assert "under pressure in local" in order
+    assert "under pressure the sweep marks first: this is what mark" in order

@@ -258,14 +258,35 @@ def test_a_sweep_under_pressure_marks_again_only_where_the_last_mark_may_say_too
 ) -> None:
     world.promote({"capacity": {"soft": "1B", "hard": "1GB", "reserve": "0B"}})
     save(world, [1, 2, 3], receipt=None)  # what is given up waits for a receipt
+    shown = [_shown_first(world)]
     first = world.sweep()["mark"]
+    shown.append(_shown_first(world))
     assert world.sweep()["mark"] == world.sweep()["mark"] == first
 
     save(world, [4], receipt=None)
+    shown.append(_shown_first(world))
     second = world.sweep()["mark"]
     assert second > first
     world.advance(timedelta(minutes=20))
+    shown.append(_shown_first(world))
     assert world.sweep()["mark"] > second
+    world.advance(timedelta(hours=3))
+    shown.append(_shown_first(world))
+    under = [f"mark {one} as of" for one in (first, second)]
+    for words, said in zip(shown, ["nothing was marked", "", *under, "mark_max_age"], strict=True):
+        assert said in words
+        assert bool(said) is bool(words)
+    with pytest.raises(errors.MarkNotSweepable):
+        sweep_flow.dry_run(world.catalog, PROJECT, first)
+
+
+def _shown_first(world: World) -> str:
+    """What a dry run says of the mark that the sweep would make; it makes none itself."""
+    before = world.row("SELECT count(*), max(number) FROM lastgood.marks, lastgood.events")
+    told = sweep_flow.dry_run(world.catalog, PROJECT)
+    assert world.row("SELECT count(*), max(number) FROM lastgood.marks, lastgood.events") == before
+    assert (told.marks_first or "") in str(told)
+    return told.to_json()["marks_first"] or ""
 
 
 def _proof(world: World) -> reach_proofs.ProofRow:

@@ -164,14 +164,11 @@ def sweep(
         raise InvalidInput(where="--because", reason="it belongs to --approve")
     with services() as opened:
         if dry_run:
-            plan = flow.plan(opened.catalog, project, mark_id)
+            shown = flow.dry_run(opened.catalog, project, mark_id)
             if json:
-                print_json(plan.to_json())
+                print_json(shown.to_json())
             else:
-                say(str(plan))
-                order = flow.preview(opened.catalog, plan)
-                if order.to_delete:
-                    say(str(order))
+                say(str(shown))
             return
         if approve:
             approval.approve_now(

@@ -95,7 +95,7 @@ def note(
     and the store's counters."""
     found = standing_in(tx, project, store, policy, used)
     before = capacity_states.newest(tx, project, store)
-    if found.standing.state != _state(before):
+    if is_news(found, before):
         capacity_states.record(
             tx,
             project,
@@ -108,6 +108,11 @@ def note(
         if found.pressed and _state(before) is CapacityState.OPEN:
             _wake(tx, project, store, found.standing)
     return found
+
+
+def is_news(found: StoreStanding, recorded: StateRow | None) -> bool:
+    """Whether a project stands otherwise in a store than its newest record says."""
+    return found.standing.state != _state(recorded)
 
 
 def standing_of(policy: CapacityPolicy, used: StoreUse, reaches: bool | None = None) -> Standing:

@@ -18,7 +18,6 @@ from typing import Any
 from lastgood.catalog import copies, history, reach_proofs, retirements
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.flows.capacity import pressure
 from lastgood.flows.capacity.pressure import StoreStanding
 from lastgood.flows.policies import policy_of
 from lastgood.flows.sweeping.plan import Plan
@@ -56,13 +55,6 @@ class Turn:
                 for copy in found
             ]
         return "\n".join(lines)
-
-
-def preview(catalog: Catalog, planned: Plan) -> Turn:
-    """The run that would come now. Raises CatalogSetup without a policy."""
-    with catalog.transaction() as tx:
-        standings = pressure.look(tx, planned.project)
-    return turn(catalog, planned, standings)
 
 
 def turn(catalog: Catalog, planned: Plan, standings: Sequence[StoreStanding]) -> Turn:

@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from lastgood import errors
@@ -19,7 +18,6 @@ from lastgood.catalog import (
     copies,
     history,
     locks,
-    marks,
     projects,
     references,
     tombstones,
@@ -32,22 +30,21 @@ from lastgood.flows import control_keys, quarantine, sane_clock
 from lastgood.flows.capacity import pressure
 from lastgood.flows.capacity.pressure import StoreStanding
 from lastgood.flows.jobs import lapses
-from lastgood.flows.retention import lock_looks, mark
+from lastgood.flows.retention import lock_looks
 from lastgood.flows.retention.gate import Judged, Lookout, judge_copy
 from lastgood.flows.sweeping import deletion, reach
-from lastgood.flows.sweeping.order import Taking, Turn, preview, turn
+from lastgood.flows.sweeping.marking_first import DryRun, dry_run, fresh_plan
+from lastgood.flows.sweeping.order import Taking, Turn, turn
 from lastgood.flows.sweeping.plan import Plan, plan, unfinished
 from lastgood.rules.gate import Truth, Verdict
 from lastgood.rules.quantities import instant_text
 from lastgood.stores.base import ForeignEntry, ObjectLocked, StoreError
 from lastgood.stores.open import Stores
 
-__all__ = ["Plan", "execute", "judge_copy", "plan", "preview", "run"]
+__all__ = ["DryRun", "Plan", "dry_run", "execute", "judge_copy", "plan", "run"]
 
 
 _log = logging.getLogger(__name__)
-_MARK_STANDS = timedelta(minutes=15)
-"""While nothing is recorded, as long as from one scheduled sweep to the next."""
 
 
 @dataclass(slots=True)
@@ -102,7 +99,7 @@ def run(
     standings = pressure.observe(catalog, project, cause="a sweep looked", actor=actor)
     try:
         if mark_id is None and any(one.pressed for one in standings):
-            planned = _fresh_plan(catalog, project)
+            planned = fresh_plan(catalog, project)
         else:
             planned = plan(catalog, project, mark_id)
     except errors.MarkNotSweepable:
@@ -113,31 +110,6 @@ def run(
     pressure.observe(catalog, project, cause=f"a sweep under mark {planned.mark_id}", actor=actor)
     pressed = {one.store: one.standing.state.value for one in standings if one.pressed}
     return {**told, "pressure": pressed}
-
-
-def _fresh_plan(catalog: Catalog, project: str) -> Plan:
-    """The plan under a mark of now: what was given up since the last one may be what is wanted
-    back. The last mark stays while it would be made again as it is: each refused save wakes a
-    sweep, and marks are kept for good."""
-    try:
-        planned = plan(catalog, project)
-        if _says_all(catalog, planned):
-            return planned
-    except errors.MarkNotSweepable as error:
-        _log.info("marking anew: %s", error)
-    mark.run(catalog, project)
-    return plan(catalog, project)
-
-
-def _says_all(catalog: Catalog, planned: Plan) -> bool:
-    """Whether a plan's mark knows all of the project's history, and hardly any time passed since,
-    which gives up more by itself."""
-    if planned.mark_id is None:
-        return False
-    with catalog.transaction() as tx:
-        at = marks.get(tx, planned.project, planned.mark_id).at
-        age = history.project_now(tx, planned.project) - at
-        return age < _MARK_STANDS and not history.is_recorded_after(tx, planned.project, at)
 
 
 def _proven(
