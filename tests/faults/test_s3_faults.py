@@ -34,6 +34,7 @@ from lastgood.stores.s3_client import CONFIG, prepared
 from lastgood.stores.s3_errors import (
     ClockSkewed,
     CredentialsExpired,
+    KmsKeyRefused,
     StoreSilent,
     StoreThrottled,
     WrongCredentials,
@@ -54,6 +55,9 @@ EXPIRED = Answer(400, "ExpiredToken", "The provided token has expired")
 SKEWED = Answer(403, "RequestTimeTooSkewed", inside="<ServerTime>2026-01-01T00:00:00Z</ServerTime>")
 UNKNOWN = Answer(403, "InvalidAccessKeyId", message="")
 DENIED = Answer(403, "AccessDenied")
+NO_KMS_KEY = Answer(400, "KMS.NotFoundException", "Invalid keyId")
+KMS_DENIED = Answer(403, "AccessDenied", "User a is not authorized to perform: kms:Decrypt on b")
+KMS_UNSAID = Answer(400, "InvalidArgument", "needs HTTP header x-amz-sse-aws-kms-key-id")
 MOVED = Answer(301, "PermanentRedirect", headers={"x-amz-bucket-region": "eu-west-1"})
 MISSIGNED = Answer(400, "AuthorizationHeaderMalformed", inside="<Region>eu-west-1</Region>")
 
@@ -192,6 +196,9 @@ STANDING: dict[str, tuple[Callable[[S3Store], None], Rule, type[LastgoodError], 
     "half an answer": (uploads, Rule(BEGIN, shortened_bytes=90), StoreError, "500"),
     "ended credentials": (lists, Rule(LIST, EXPIRED), CredentialsExpired, "Renew"),
     "unknown credentials": (lists, Rule(LIST, UNKNOWN), WrongCredentials, "login and password"),
+    "no such KMS key": (writes, Rule(PUT, NO_KMS_KEY), KmsKeyRefused, "`kms_key`"),
+    "a KMS key that may not be used": (reads, Rule(GET, KMS_DENIED), KmsKeyRefused, "allowed"),
+    "no KMS key where one is needed": (uploads, Rule(BEGIN, KMS_UNSAID), KmsKeyRefused, "kms_key"),
     "a wrong clock": (reads, Rule(GET, SKEWED), ClockSkewed, "NTP"),
     "another region": (lists, Rule(LIST, MOVED), WrongRegion, "eu-west-1"),
     "a wrong signing region": (lists, Rule(LIST, MISSIGNED), WrongRegion, "eu-west-1"),

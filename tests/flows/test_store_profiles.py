@@ -21,6 +21,7 @@ from lastgood.rules.store_profile import Ability
 from lastgood.stack.ceph import Ceph
 from lastgood.stores.base import Key
 from lastgood.stores.s3 import S3Store
+from lastgood.stores.s3_errors import KmsKeyRefused
 from tests.ceph.attesting import AttestingServer
 from tests.ceph.fixtures import MakeBucket, environment_of
 
@@ -128,8 +129,13 @@ def test_another_catalogs_store_is_not_even_probed(
 def test_a_bucket_is_encrypted_as_its_configuration_asks(
     catalog: Catalog, make_ceph_bucket: MakeBucket, tmp_path: Path
 ) -> None:
+    bucket = make_ceph_bucket()
     kms = "encryption: SSE-KMS\nkms_key: testkey-1\n"
-    folder = write(tmp_path, STORE.format(bucket=make_ceph_bucket()) + kms)
+    folder = write(tmp_path, STORE.format(bucket=bucket) + kms.replace("testkey-1", "mistyped"))
+    with pytest.raises(KmsKeyRefused, match=r"kms-keyid: mistyped \(request .* `kms_key` of"):
+        apply(catalog, folder, actor="ann")
+    assert kept(catalog, "cloud") == []
+    write(tmp_path, STORE.format(bucket=bucket) + kms)
     apply(catalog, folder, actor="ann")
     store = stores_of(catalog)["cloud"]
     assert isinstance(store, S3Store)

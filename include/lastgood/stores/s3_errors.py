@@ -6,6 +6,7 @@ server and errors inside a 200 were tried again by then; a bucket in another reg
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,10 @@ SKEWED = frozenset({"RequestTimeTooSkewed", "RequestInTheFuture"})
 ELSEWHERE = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"}
 )
+# A key of SSE-KMS is refused by a code of its own (AWS), or by that of something else (Ceph says
+# that the access key is unknown, AWS that access is denied) and words about it.
+KMS_CODES = "KMS."
+KMS_WORDS = re.compile(r"\bkms(?::\w|-key-?id\b| (?:managed )?key\b)", re.IGNORECASE)
 # What may become of one key of a bulk delete, and may not the next time.
 PASSING = THROTTLED | {"InternalError", "ServiceUnavailable", "OperationAborted", "RequestTimeout"}
 
@@ -71,6 +76,14 @@ class WrongCredentials(AccessRefused):
     password of its connection to the keys of a user of this endpoint."""
 
     type = "store-wrong-credentials"
+
+
+class KmsKeyRefused(StoreError):
+    """Store {store}: its server cannot use the key of SSE-KMS ({action}{of}): {reason}. What is
+    written takes the `kms_key` of the store's file, what is read the key that it was written with:
+    correct that setting, or have the key enabled and allowed to the user of its connection."""
+
+    type = "store-kms-key-refused"
 
 
 class BucketMissing(StoreError):
@@ -136,12 +149,20 @@ def meaning_of(
         return BucketMissing(**{**where, "bucket": about.get("BucketName") or bucket})
     if code in ELSEWHERE:
         return WrongRegion(**where, region=_region(response))
+    if _is_about_kms(code, str(about.get("Message") or "")):
+        return KmsKeyRefused(**where)
     if code == "503" and _request_id_of(response):  # of a HEAD: SlowDown has no body there
         return StoreThrottled(**where)
     for codes, kind in _KINDS.items():
         if code in codes:
             return kind(**where)
     return StoreError(store=store, key=key, bucket=bucket, reason=f"{action}: {reason}")
+
+
+def _is_about_kms(code: str, message: str) -> bool:
+    if code in THROTTLED | PASSING:  # a server whose KMS is busy passes
+        return False
+    return code.startswith(KMS_CODES) or KMS_WORDS.search(message) is not None
 
 
 _KINDS: Mapping[frozenset[str], type[StoreError]] = {
