@@ -13,6 +13,7 @@ from lastgood import errors
 from lastgood.catalog import copies, holds, marks, readers, tombstones
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold, Selector
+from lastgood.flows import quarantine
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold
 from lastgood.flows.sweeping import sweep
@@ -196,6 +197,31 @@ def test_two_sweeps_at_once_quarantine_a_copy_once(
     told = [first.result(), second.result()]
     assert sorted(each["quarantined"] for each in told) == [0, 1]
     assert world.row("SELECT count(*) FROM lastgood.copy_transitions WHERE copy_id = 1") == (2,)
+
+
+def test_two_sweeps_under_pressure_at_once_lose_nothing_of_their_plans_and_take_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.promote({"capacity": {"soft": "75%", "hard": "85%", "reserve": "0B"}})
+    saved = [world.commit(sequence, {"model.bin": bytes(50_000)}) for sequence in range(1, 7)]
+    size = saved[0].stored_bytes
+    world.owner.execute(  # two of the four that nothing keeps are wanted back
+        "UPDATE lastgood.capacity_counters SET backend_total = %s, backend_at = now()",
+        (int(4.5 * size / 0.75),),
+    )
+    stop = stop_after(monkeypatch, quarantine, "carry_out")
+    with (
+        standing(stop, world.sweep) as first,
+        standing(stop_after(monkeypatch, sweep, "turn"), world.sweep) as second,
+    ):
+        stop.opened.set()
+        ended = first.result()
+    told = second.result()
+    assert ended["mark"] < told["mark"]  # the second one marked while the first was at work
+    assert (ended["quarantined"], ended["kept"], ended["reasons"]) == (2, 0, {})
+    assert (told["quarantined"], told["kept"]) == (0, 0)
+    states = [world.state(copy) for copy in saved]
+    assert (states.count("quarantined"), states[4:]) == (2, ["present", "present"])
 
 
 class _Slow:

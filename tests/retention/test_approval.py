@@ -11,7 +11,7 @@ import pytest
 from lastgood import errors
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold
-from lastgood.flows import scheduled
+from lastgood.flows import quarantine, scheduled
 from lastgood.flows.keeping import hold, release
 from lastgood.flows.sweeping import approval, sweep
 from tests.retention.world import PROJECT, World
@@ -78,6 +78,24 @@ def test_what_a_newer_mark_kept_needs_another_approval(world: World, many: list[
     assert world.state(many[0]) == "present"
 
 
+def test_what_was_taken_back_needs_another_approval(world: World) -> None:
+    world.promote(TINY)
+    first, second = world.commit(1), world.commit(2)
+    world.commit(3), world.commit(4)
+    world.mark()
+    _approve(world)
+    assert world.sweep()["quarantined"] == 2
+    quarantine.undo(
+        world.catalog, world.stores, first.checkpoint, actor="operator:bob", because="needed"
+    )
+    world.mark()
+    told = world.sweep()
+    assert (told["quarantined"], told["left"]) == (0, 1)
+    assert (world.state(first), world.state(second)) == ("present", "quarantined")
+    _approve(world)
+    assert world.sweep()["quarantined"] == 1
+
+
 def test_an_approval_ends_when_the_mark_that_was_shown_is_too_old(
     world: World, many: list[Copy]
 ) -> None:
@@ -95,10 +113,11 @@ def test_an_approval_ends_when_the_mark_that_was_shown_is_too_old(
 
 def test_an_approval_does_not_count_under_another_policy(world: World, many: list[Copy]) -> None:
     _approve(world)
-    world.promote({**GUARDED, "roles": {"hot": {"keep": "newest", "count": 1}}})
-    with pytest.raises(errors.MarkNotSweepable):
-        world.sweep()
-    world.mark()
+    for policy in ({**GUARDED, "roles": {"hot": {"keep": "newest", "count": 1}}}, GUARDED):
+        world.promote(policy)
+        with pytest.raises(errors.MarkNotSweepable):
+            world.sweep()
+    world.mark()  # the first one since, under the policy that it was approved under
     assert world.sweep()["stop"] is not None
     assert _quarantined(world, many) == 0
 
@@ -164,7 +183,7 @@ def test_a_plan_of_which_nothing_stands_is_not_approved(
         for copy in many:
             _hold(world, copy)
         world.mark()
-        why = "newer marks keep every copy"
+        why = "newer marks keep every copy of it"
     else:
         world.promote({**GUARDED, "roles": {"hot": {"keep": "newest", "count": 1}}})
         why = "policy .* is in force since"

@@ -6,15 +6,17 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from lastgood.catalog import gate_facts
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.holds import NewHold, Selector
+from lastgood.flows import quarantine
 from lastgood.flows.jobs import read
-from lastgood.flows.keeping import hold
-from lastgood.flows.retention import why
+from lastgood.flows.keeping import hold, release
+from lastgood.flows.retention import mark, why
 from lastgood.flows.sweeping import sweep
 from lastgood.rules import layout
 from lastgood.rules.gate import Fact, GateFacts
@@ -64,9 +66,9 @@ def test_no_copy_passes_with_one_fact_that_is_not_true(
     assert bool(told["alerts"]) is (value is None)
 
 
-def _hold(world: World, copy: Copy) -> None:
+def _hold(world: World, copy: Copy) -> UUID:
     new = NewHold("incident", "oncall", "loss spike", "operator:ann")
-    hold.place(world.catalog, world.stores, PROJECT, new, copy.checkpoint)
+    return hold.place(world.catalog, world.stores, PROJECT, new, copy.checkpoint).hold_id
 
 
 def _hold_by_selector(world: World, copy: Copy) -> None:
@@ -128,7 +130,28 @@ def _show_a_later_event(world: World, copy: Copy) -> None:
     world.store.put_new(Key(layout.event_key(world.stage_name(), 999)), b'{"facts": {}}')
 
 
-def _mark_again(world: World, copy: Copy) -> None:
+def _mark_while_held(world: World, copy: Copy) -> None:
+    placed = _hold(world, copy)
+    world.mark()
+    release.release(
+        world.catalog, world.stores, PROJECT, placed, because="a mistake", actor="operator:ann"
+    )
+
+
+def _mark_while_held_and_again(world: World, copy: Copy) -> None:
+    _mark_while_held(world, copy)
+    world.mark()
+
+
+def _promote_and_roll_back(world: World, copy: Copy) -> None:
+    world.promote({"lineage": False})
+    world.promote()
+
+
+def _promote_mark_and_roll_back(world: World, copy: Copy) -> None:
+    world.promote({"lineage": False})
+    world.mark()
+    world.promote()
     world.mark()
 
 
@@ -151,7 +174,10 @@ def _let_receipts_age(world: World, copy: Copy) -> None:
         (_lose_an_object_of_newer, "newer_present"),
         (_record_a_jump, "clock_sane"),
         (_show_a_later_event, "catalog_current"),
-        (_mark_again, "marked"),
+        (_mark_while_held, "marked: mark 2 keeps it"),
+        (_mark_while_held_and_again, "marked: mark 1 is not the newest live one"),
+        (_promote_and_roll_back, "marked: its policy took force again"),
+        (_promote_mark_and_roll_back, "marked: mark 1 is not the newest live one"),
         (_let_receipts_age, "newer_passed"),
     ],
 )
@@ -166,6 +192,42 @@ def test_what_happens_after_the_plan_keeps_the_copy(
     assert world.state(three[0]) == "present"
     assert fact in told["reasons"][str(three[0].checkpoint)]
     assert set(world.keys(three[0]).values()) == {False}
+
+
+def test_a_plan_is_carried_out_under_newer_marks_that_say_the_same(
+    world: World, three: list[Copy]
+) -> None:
+    world.mark()
+    planned = sweep.plan(world.catalog, PROJECT)
+    world.mark()
+    replay = mark.run(world.catalog, PROJECT, at=world.now(), kind="replay")["mark_id"]
+    told = sweep.execute(world.catalog, world.stores, planned, "dag:test")
+    assert (told["mark"], told["quarantined"], told["kept"]) == (1, 1, 0)
+    said = "SELECT mark_id, reason FROM lastgood.copy_transitions WHERE to_state = 'quarantined'"
+    assert world.row(said) == (2, "candidate of mark 2")
+    assert replay == 3
+
+
+@pytest.mark.parametrize("hidden_again", [False, True])
+def test_what_was_taken_back_since_the_plan_waits_for_a_grace_and_an_approval_of_its_own(
+    world: World, three: list[Copy], hidden_again: bool
+) -> None:
+    world.mark()
+    plans = [sweep.plan(world.catalog, PROJECT)]
+    world.sweep()
+    world.advance(GRACE)
+    world.mark()
+    plans.append(sweep.plan(world.catalog, PROJECT))
+    assert [[copy.copy_id for copy in one.delete] for one in plans] == [[], [three[0].copy_id]]
+    quarantine.undo(
+        world.catalog, world.stores, three[0].checkpoint, actor="operator:ann", because="needed"
+    )
+    world.mark()
+    if hidden_again:
+        world.sweep()
+    for planned in plans:
+        sweep.execute(world.catalog, world.stores, planned, "dag:test")
+    assert world.state(three[0]) == ("quarantined" if hidden_again else "present")
 
 
 def test_without_a_verified_anchor_a_role_that_asks_for_one_lets_nothing_go(world: World) -> None:

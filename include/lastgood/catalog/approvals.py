@@ -1,8 +1,8 @@
 """Approvals: an operator's word for a plan that a sweep does not follow on its own.
 
 The plan is written down as it was shown; the approval counts for these copies alone, and for each
-only while every live mark since gives it up too, under the same policy. Whatever the plan grows by
-has to be approved again.
+only while every live mark since gives it up too, under the same policy, and until it is taken back,
+which is a later word. Whatever the plan grows by has to be approved again.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ _STILL_GIVEN_UP = """
                 AND (later.policy_digest <> q.policy_digest OR NOT EXISTS (
                   SELECT FROM mark_candidates c
                    WHERE c.mark_id = later.mark_id AND c.copy_id = named.copy_id)))
+             AND NOT EXISTS (
+             SELECT FROM copy_transitions back
+              WHERE back.copy_id = named.copy_id AND back.to_state = 'present'
+                AND back.recorded_at > shown.at)
            ORDER BY named.place)
 """
 
@@ -115,10 +119,16 @@ def get(tx: Transaction, project: str, request_id: int) -> Request:
     return Request(**row)
 
 
-def standing(tx: Transaction, project: str, policy_digest: str, since: datetime) -> list[Request]:
-    """The requests under a policy whose mark is as of `since` or later, the oldest first, each with
-    those of its copies alone that every live mark after that one gives up too, under the same
-    policy."""
+def standing(
+    tx: Transaction,
+    project: str,
+    policy_digest: str,
+    since: datetime,
+    request_id: int | None = None,
+) -> list[Request]:
+    """The approved requests under a policy whose mark is as of `since` or later, the oldest first;
+    with `request_id` this one, approved or not. Each with those of its copies alone that every live
+    mark after that one gives up too, under the same policy, and that were not taken back since."""
     rows = tx.execute(
         f"""
         SELECT q.request_id, q.project, q.mark_id, q.policy_digest, q.plan_digest, q.stop,
@@ -127,9 +137,11 @@ def standing(tx: Transaction, project: str, policy_digest: str, since: datetime)
                q.recorded_at, a.approved_by, a.because, a.recorded_at AS approved_at
           FROM sweep_requests q JOIN marks shown USING (mark_id)
                LEFT JOIN sweep_approvals a USING (request_id)
-         WHERE q.project = %s AND q.policy_digest = %s AND shown.at >= %s
+         WHERE q.project = %(project)s AND q.policy_digest = %(policy)s AND shown.at >= %(since)s
+           AND (q.request_id = %(request)s
+                OR %(request)s::bigint IS NULL AND a.request_id IS NOT NULL)
          ORDER BY q.request_id
         """,
-        (project, policy_digest, since),
+        {"project": project, "policy": policy_digest, "since": since, "request": request_id},
     )
     return [Request(**row) for row in rows]

@@ -16,7 +16,7 @@ Transaction = psycopg.Cursor[DictRow]
 """One open transaction. Functions of this package take it as their first argument, `tx`."""
 
 MIN_SERVER = 140000
-SCHEMA_REVISION = "0012"
+SCHEMA_REVISION = "0013"
 """The migration that this version of lastgood works with."""
 
 

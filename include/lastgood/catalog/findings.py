@@ -285,6 +285,13 @@ def assign(
     return get(tx, finding_id)
 
 
+def close_all(tx: Transaction, store: str, *, reason: str, actor: str, at: datetime) -> None:
+    """Close every finding of a store that nobody looks at any more."""
+    for one in current(tx, store=store):
+        nothing = Sighting(one.cause, one.key_range, 0, 0, ())
+        _append(tx, one, "closed", nothing, actor, {"reason": reason}, at)
+
+
 def _require_said(text: str, where: str) -> None:
     if not text.strip():
         raise InvalidInput(where=where, reason="it is empty")

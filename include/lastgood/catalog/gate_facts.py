@@ -26,6 +26,7 @@ from lastgood.catalog import (
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.marks import MarkCandidate
+from lastgood.catalog.projects import PolicyVersion
 from lastgood.catalog.stage_history import StageHistory
 from lastgood.rules import retention
 from lastgood.rules.decision import StageDecision
@@ -115,7 +116,7 @@ def gather(tx: Transaction, copy: Copy, mark_id: int | None, evidence: Evidence)
         retention.decide(stage.history, policy, at, stage.facts)
         for at in dict.fromkeys((now, clock_now))
     ]
-    marked, candidate = _marked(tx, copy, mark_id, policy, version.digest, now)
+    marked, candidate = _marked(tx, copy, mark_id, policy, version, now)
     gathering = _Gathering(
         tx, copy, now, clock_now, policy, stage, decisions[0], decisions[-1], evidence
     )
@@ -155,10 +156,11 @@ def _marked(
     copy: Copy,
     mark_id: int | None,
     policy: Policy,
-    policy_digest: str,
+    version: PolicyVersion,
     now: datetime,
 ) -> tuple[Fact, MarkCandidate | None]:
-    """The mark must be the newest live one, under the policy in force, and not old."""
+    """The mark must be the newest live one, under the policy that is in force since, and not
+    old."""
     if mark_id is None:
         return Fact.of(False, "no live mark names it"), None
     mark = marks.get(tx, copy.project, mark_id)
@@ -168,8 +170,11 @@ def _marked(
         return Fact.of(False, f"mark {mark_id} is a {mark.kind} one"), candidate
     if newest is None or newest.mark_id != mark_id:
         return Fact.of(False, f"mark {mark_id} is not the newest live one"), candidate
-    if mark.policy_digest != policy_digest:
+    if mark.policy_digest != version.digest:
         return Fact.of(False, f"mark {mark_id} was made under another policy"), candidate
+    if mark.at < (since := projects.in_force_since(tx, version)):
+        reason = f"its policy took force again at {instant_text(since)}, after mark {mark_id}"
+        return Fact.of(False, reason), candidate
     if now - mark.at > policy.gate.mark_max_age:
         return Fact.of(
             False, f"mark {mark_id} is as of {instant_text(mark.at)}: too old"
@@ -179,7 +184,7 @@ def _marked(
     if copy.state is State.PRESENT and mark.at <= copy.state_at:
         return Fact.of(False, f"it was taken back after mark {mark_id}"), candidate
     evidence = f"mark {mark_id} as of {instant_text(mark.at)}: {', '.join(candidate.reasons)}"
-    return Fact.of(True, evidence, mark=mark.digest, policy=policy_digest), candidate
+    return Fact.of(True, evidence, mark=mark.digest, policy=version.digest), candidate
 
 
 @dataclass(frozen=True, slots=True)

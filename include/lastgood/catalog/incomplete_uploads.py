@@ -305,6 +305,11 @@ def note_foreign(tx: Transaction, store: str, number: int, *, at: datetime) -> N
 
 
 def foreign(tx: Transaction) -> dict[str, int]:
-    """How many uploads below no project's prefix the newest look at each store found."""
-    rows = tx.execute("SELECT store, number FROM foreign_upload_counts ORDER BY store")
+    """How many uploads below no project's prefix the newest look at each registered store found."""
+    rows = tx.execute(
+        """
+        SELECT store, number FROM foreign_upload_counts JOIN stores USING (store)
+         WHERE unregistered_at IS NULL ORDER BY store
+        """
+    )
     return {row["store"]: row["number"] for row in rows}

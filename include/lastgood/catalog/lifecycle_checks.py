@@ -59,11 +59,12 @@ def record(tx: Transaction, check: LifecycleCheck) -> None:
 
 
 def newest(tx: Transaction) -> dict[str, LifecycleCheck]:
-    """The newest check of each store that has one."""
+    """The newest check of each registered store that has one."""
     rows = tx.execute(
         """
         SELECT DISTINCT ON (store) store, state, says, days, needed_days, rules, actor, recorded_at
-          FROM lifecycle_checks ORDER BY store, check_id DESC
+          FROM lifecycle_checks JOIN stores USING (store)
+         WHERE unregistered_at IS NULL ORDER BY store, check_id DESC
         """
     )
     return {row["store"]: LifecycleCheck(**row) for row in rows}

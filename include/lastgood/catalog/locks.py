@@ -94,6 +94,12 @@ def capacity(tx: Transaction, project: str, store: str) -> None:
     )
 
 
+def store(tx: Transaction, store: str) -> None:
+    """For unregistering a store: excludes every new reference to its row. Taken last, like the row
+    locks of foreign keys, which wait for it."""
+    tx.execute("SELECT 1 FROM stores WHERE store = %s FOR UPDATE", (store,))
+
+
 def store_capacity(tx: Transaction, store: str) -> None:
     """For admission, which looks at what every project has in the store."""
     tx.execute(

@@ -225,14 +225,14 @@ class ProjectStore:
 
 
 def project_stores(tx: Transaction, project: str | None = None) -> list[ProjectStore]:
-    """Every project in every store that it uses or used, in the order of names."""
+    """Every project in every registered store that it uses or used, in the order of names."""
     rows = tx.execute(
         """
         SELECT c.project, c.store, p.owner, s.kind, c.committed_bytes, c.in_flight_bytes,
                c.peak_bytes, c.backend_bytes, c.backend_total, c.backend_at
           FROM capacity_counters AS c
           JOIN projects AS p ON p.project = c.project
-          JOIN stores AS s ON s.store = c.store
+          JOIN stores AS s ON s.store = c.store AND s.unregistered_at IS NULL
          WHERE %(project)s::text IS NULL OR c.project = %(project)s
          ORDER BY c.project COLLATE "C", c.store COLLATE "C"
         """,

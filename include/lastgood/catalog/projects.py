@@ -72,7 +72,19 @@ class PolicyVersion:
 
 
 def names(tx: Transaction) -> list[str]:
-    """Every project, in the order of names."""
+    """Every project whose store is registered, in the order of names: of another one, which drills
+    left behind, nothing is to be done."""
+    rows = tx.execute(
+        """
+        SELECT project FROM projects JOIN stores USING (store)
+         WHERE unregistered_at IS NULL ORDER BY project
+        """
+    )
+    return [row["project"] for row in rows]
+
+
+def all_names(tx: Transaction) -> list[str]:
+    """Every project that has a history, in the order of names."""
     return [row["project"] for row in tx.execute("SELECT project FROM projects ORDER BY project")]
 
 
@@ -95,9 +107,10 @@ def find(tx: Transaction, project: str) -> Project | None:
 
 
 def stores(tx: Transaction) -> list[StoreRow]:
-    """Every store, in the order of names."""
+    """Every registered store, in the order of names."""
     rows = tx.execute(
-        "SELECT store AS name, kind, config, failure_domain, tier FROM stores ORDER BY store"
+        "SELECT store AS name, kind, config, failure_domain, tier FROM stores"
+        " WHERE unregistered_at IS NULL ORDER BY store"
     )
     return [StoreRow(**row) for row in rows]
 
@@ -111,9 +124,10 @@ def store(tx: Transaction, name: str) -> StoreRow:
 
 
 def find_store(tx: Transaction, name: str) -> StoreRow | None:
-    """One store, None if there is none of this name."""
+    """One store, None if none of this name is registered."""
     row = tx.execute(
-        "SELECT store AS name, kind, config, failure_domain, tier FROM stores WHERE store = %s",
+        "SELECT store AS name, kind, config, failure_domain, tier FROM stores"
+        " WHERE store = %s AND unregistered_at IS NULL",
         (name,),
     ).fetchone()
     return StoreRow(**row) if row else None
@@ -140,19 +154,32 @@ def keeper(tx: Transaction, store: str) -> Project | None:
 
 
 def is_used(tx: Transaction, store: str) -> bool:
-    """Whether any attempt was ever made in a store."""
-    row = tx.execute("SELECT 1 FROM attempts WHERE store = %s LIMIT 1", (store,)).fetchone()
+    """Whether any attempt was ever made in a store, since it was unregistered if it ever was."""
+    row = tx.execute(
+        """
+        SELECT 1 FROM attempts
+         WHERE store = %(store)s
+           AND recorded_at > coalesce((SELECT max(recorded_at) FROM store_registrations
+                                        WHERE store = %(store)s AND kind = 'unregistered'),
+                                      '-infinity')
+         LIMIT 1
+        """,
+        {"store": store},
+    ).fetchone()
     return row is not None
 
 
 def stores_of(tx: Transaction, project: str) -> list[str]:
-    """The stores that hold or may hold bytes of a project: its own, and those of its attempts."""
+    """The registered stores that hold or may hold bytes of a project: its own, and those of its
+    attempts."""
     rows = tx.execute(
         """
-        SELECT store FROM projects WHERE project = %(project)s
-         UNION SELECT store FROM attempts WHERE project = %(project)s
-         UNION SELECT store FROM copies WHERE project = %(project)s
-         ORDER BY store
+        SELECT store FROM (
+          SELECT store FROM projects WHERE project = %(project)s
+           UNION SELECT store FROM attempts WHERE project = %(project)s
+           UNION SELECT store FROM copies WHERE project = %(project)s) AS used
+          JOIN stores USING (store)
+         WHERE unregistered_at IS NULL ORDER BY store
         """,
         {"project": project},
     )
@@ -258,6 +285,21 @@ def times_in_force(tx: Transaction, project: str) -> Sequence[PolicyVersion]:
             found.append(version)
             until = effect
     return found[::-1]
+
+
+def in_force_since(tx: Transaction, current: PolicyVersion) -> datetime:
+    """Since when the document of the policy in force, which is `current`, is in force without a
+    break."""
+    since = current.effective_from
+    assert since is not None, "what is in force took force at an instant"
+    for version in reversed(times_in_force(tx, current.project)):
+        effect = version.effective_from
+        if effect is None or effect > since:
+            continue
+        if version.digest != current.digest:
+            break
+        since = effect
+    return since
 
 
 def policy_versions(tx: Transaction, project: str) -> Sequence[PolicyVersion]:

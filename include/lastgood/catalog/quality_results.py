@@ -93,12 +93,13 @@ def past(
 
 
 def of_stores(tx: Transaction, suite: str) -> Mapping[str, bool]:
-    """Whether every check of a suite passed in the newest report of each store that has it: of the
-    latest window, since one of a past day may be made again."""
+    """Whether every check of a suite passed in the newest report of each registered store that has
+    it: of the latest window, since one of a past day may be made again."""
     rows = tx.execute(
         """
         SELECT q.store, bool_and(q.passed) AS passed
-          FROM (SELECT DISTINCT ON (store) report_id FROM reports
+          FROM (SELECT DISTINCT ON (store) report_id FROM reports JOIN stores USING (store)
+                 WHERE unregistered_at IS NULL
                  ORDER BY store, window_end DESC, recorded_at DESC, report_id DESC) AS newest
           JOIN quality_results AS q USING (report_id)
          WHERE q.suite = %s GROUP BY q.store ORDER BY q.store

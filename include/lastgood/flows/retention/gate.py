@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lastgood import errors
-from lastgood.catalog import copies, gate_facts, history, locks, references
+from lastgood.catalog import copies, gate_facts, history, locks, references, standing_marks
 from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.gate_facts import Evidence, Sighting
@@ -27,18 +27,21 @@ LOOK_AGAIN_AFTER = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A locked copy as it stands, and what the gate says about it."""
+    """A locked copy as it stands, and what the gate says about it as a candidate of a mark."""
 
     copy: Copy
     verdict: Verdict
+    mark_id: int | None
 
 
 def judge_copy(
     tx: Transaction, project: str, copy_id: int, mark_id: int | None, evidence: Evidence
 ) -> Judged:
     """Lock a copy with what it depends on, gather every fact about it and judge. What the caller
-    records in the same transaction rests on these facts. Of a copy whose deletion was intended
-    meanwhile nothing is asked any more: it is not allowed. Raises NotFound."""
+    records in the same transaction rests on these facts. `mark_id` is the mark under which it was
+    planned; where newer ones were made since, see `catalog.standing_marks`. Of a copy whose
+    deletion was intended meanwhile nothing is asked any more: it is not allowed. Raises
+    NotFound."""
     known = copies.get(tx, project, copy_id)
     needed = copies.of_checkpoints(
         tx, project, references.needed(tx, project, [known.checkpoint_id])
@@ -48,8 +51,10 @@ def judge_copy(
     locks.copies(tx, {copy_id, *(copy.copy_id for copy in needed)})
     copy = copies.get(tx, project, copy_id)
     if copy.state in copies.GONE:
-        return Judged(copy, judge(GateFacts()))
-    return Judged(copy, judge(gate_facts.gather(tx, copy, mark_id, evidence)))
+        return Judged(copy, judge(GateFacts()), mark_id)
+    if mark_id is not None:
+        mark_id = standing_marks.of_plan(tx, project, mark_id, copy_id)
+    return Judged(copy, judge(gate_facts.gather(tx, copy, mark_id, evidence)), mark_id)
 
 
 class Lookout:

@@ -34,8 +34,8 @@ def approve(
     catalog: Catalog, project: str, request_id: int, *, actor: str, because: str
 ) -> Request:
     """Approve a plan that was asked for: what of it still stands. Raises NotFound, and Conflict if
-    nothing does: the policy changed since, its mark is too old to be swept, or a newer live mark
-    keeps all of it."""
+    nothing does: the policy changed since, its mark is too old to be swept, or newer live marks
+    keep, or operators took back, all of it."""
     with catalog.transaction() as tx:
         request = approvals.get(tx, project, request_id)
         _require_standing(tx, request)
@@ -45,13 +45,13 @@ def approve(
 
 def _require_standing(tx: Transaction, request: Request) -> None:
     version = projects.current_policy(tx, request.project)
-    found = [one for one in standing(tx, version) if one.request_id == request.request_id]
+    found = standing(tx, version, request.request_id)
     if version.digest != request.policy_digest:
         reason = f"policy {version.policy} version {version.version} is in force since"
     elif not found:
-        reason = "that mark is older than gate.mark_max_age"
+        reason = "that mark is older than gate.mark_max_age, or than the policy's last taking force"
     elif not found[0].to_quarantine and not found[0].to_delete:
-        reason = "newer marks keep every copy of it"
+        reason = "newer marks keep every copy of it, or it was taken back"
     else:
         return
     raise errors.Conflict(

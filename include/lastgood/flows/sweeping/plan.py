@@ -156,7 +156,7 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         hidden = copies.in_state(tx, project, State.QUARANTINED)
         deleting = copies.in_state(tx, project, State.DELETING)
         now = history.now(tx)
-        approved = [one for one in standing(tx, version) if one.approved_by is not None]
+        approved = standing(tx, version)
         day = takings.of_day(tx, project)
         after = promotion.aftermath(tx, project, policy, now)
     sweepable = mark is not None
@@ -175,17 +175,23 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         take_back=tuple(copy for copy in hidden if sweepable and copy.copy_id not in candidates),
         stop=_stop(after.rules, taking, going, len(present) + len(hidden), day),
         policy_digest=version.digest,
-        approved=tuple(approved),
+        approved=tuple(one for one in approved if one.to_quarantine or one.to_delete),
         cools=after.cools,
     )
 
 
-def standing(tx: Transaction, version: PolicyVersion) -> list[Request]:
-    """What still stands of the plans that were shown under a policy, approved or not: copies that
-    every live mark since gives up too, for as long as the mark shown could itself be swept."""
+def standing(
+    tx: Transaction, version: PolicyVersion, request_id: int | None = None
+) -> list[Request]:
+    """What still stands of the plans that were approved under a policy, or of the one that is
+    named, approved or not: copies that every live mark since gives up too and nobody took back, for
+    as long as the mark shown could itself be swept."""
     max_age = policies.parsed(version).gate.mark_max_age
-    since = history.project_now(tx, version.project) - max_age
-    return approvals.standing(tx, version.project, version.digest, since)
+    since = max(
+        history.project_now(tx, version.project) - max_age,
+        projects.in_force_since(tx, version),
+    )
+    return approvals.standing(tx, version.project, version.digest, since, request_id)
 
 
 def _grace(policy: Policy, copy: Copy) -> timedelta:
@@ -213,6 +219,8 @@ def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, poli
             f"it was made under policy {mark.policy} version {mark.policy_version}, which is no"
         )
         reason += f" more in force; mark again under {version.policy} version {version.version}"
+    elif mark.at < (since := projects.in_force_since(tx, version)):
+        reason = f"its policy took force again at {instant_text(since)}, after it; mark again"
     elif age > policy.gate.mark_max_age:
         reason = (
             f"it is as of {instant_text(mark.at)}, longer ago than gate.mark_max_age; mark again"

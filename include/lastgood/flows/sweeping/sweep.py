@@ -65,6 +65,11 @@ class _Told:
         if verdict.alert:
             self.alerts[str(copy.checkpoint)] = str(verdict)
 
+    def done(self, step: str) -> int:
+        """How many copies got through a step, by this run or by another meanwhile: what those free
+        comes back as well."""
+        return self.counts[step] + self.counts[f"{step} meanwhile"]
+
     def to_json(self, plan: Plan) -> dict[str, Any]:
         steps = ("quarantined", "taken_back", "deleted", "kept", "locked", "carried_out")
         return {
@@ -148,9 +153,9 @@ def execute(
     sweeping.each(plan.take_back, sweeping.take_back)
     deleting = Taking(dict(run_of.to_delete), run_of.batch)
     hiding = Taking(dict(run_of.to_hide), run_of.batch)
-    deletes = deleting.each(run_of.delete, lambda: told.counts["deleted"])
+    deletes = deleting.each(run_of.delete, lambda: told.done("deleted"))
     sweeping.each(deletes, sweeping.delete)
-    hides = hiding.each(run_of.quarantine, lambda: told.counts["quarantined"])
+    hides = hiding.each(run_of.quarantine, lambda: told.done("quarantined"))
     sweeping.each(hides, sweeping.quarantine)
     told.left += deleting.left + hiding.left + plan.waiting
     return told.to_json(plan)
@@ -184,7 +189,8 @@ class _Sweeping:
         evidence = self.lookout.evidence_for(copy)
         with self.catalog.transaction() as tx:
             judged = self._judge(tx, copy, evidence)
-            if judged.copy.state is not State.PRESENT:
+            if self._is_changed(copy, judged.copy):
+                self.told.counts["quarantined meanwhile"] += judged.copy.state is not State.PRESENT
                 return
             if not judged.verdict.allowed:
                 self.told.stays(judged.copy, judged.verdict)
@@ -194,8 +200,8 @@ class _Sweeping:
                 judged.copy,
                 State.QUARANTINED,
                 actor=self.actor,
-                reason=f"candidate of mark {self.plan.mark_id}",
-                mark_id=self.plan.mark_id,
+                reason=f"candidate of mark {judged.mark_id}",
+                mark_id=judged.mark_id,
                 facts=judged.verdict.to_json(),
             )
         point("sweep.after-quarantine-transaction")
@@ -216,7 +222,8 @@ class _Sweeping:
         undone: list[int] = []
         with self.catalog.transaction() as tx:
             judged = self._judge(tx, copy, evidence)
-            if judged.copy.state is not State.QUARANTINED:
+            if self._is_changed(copy, judged.copy):
+                self.told.counts["deleted meanwhile"] += judged.copy.state in copies.GONE
                 return
             if judged.verdict.allowed:
                 self._intend(tx, judged)
@@ -253,6 +260,12 @@ class _Sweeping:
         point("sweep.after-proof")
         self.told.counts["deleted"] += 1
 
+    @staticmethod
+    def _is_changed(planned: Copy, now: Copy) -> bool:
+        """Whether a copy changed its state since the plan: what was taken back meanwhile, or taken
+        back and hidden again, has a grace and an approval of its own to wait for."""
+        return planned.transition != now.transition
+
     def _judge(self, tx: Transaction, copy: Copy, evidence: Evidence) -> Judged:
         return judge_copy(tx, copy.project, copy.copy_id, self.plan.mark_id, evidence)
 
@@ -268,7 +281,7 @@ class _Sweeping:
             State.PRESENT,
             actor=self.actor,
             reason=released.evidence,
-            mark_id=self.plan.mark_id,
+            mark_id=judged.mark_id,
             facts=judged.verdict.to_json(),
         )
         needed = references.needed(tx, judged.copy.project, [judged.copy.checkpoint_id])
@@ -289,9 +302,9 @@ class _Sweeping:
             copy,
             State.DELETING,
             actor=self.actor,
-            reason=f"candidate of mark {self.plan.mark_id}, in quarantine since"
+            reason=f"candidate of mark {judged.mark_id}, in quarantine since"
             f" {instant_text(copy.state_at)}",
-            mark_id=self.plan.mark_id,
+            mark_id=judged.mark_id,
             facts=judged.verdict.to_json(),
         )
         intent = tombstones.Intent(
@@ -301,7 +314,7 @@ class _Sweeping:
             attempt_id=None,
             store=copy.store,
             prefix=copy.prefix,
-            mark_id=self.plan.mark_id,
+            mark_id=judged.mark_id,
             policy_digest=projects.current_policy(tx, copy.project).digest,
             facts=judged.verdict.to_json(),
             size_bytes=copy.stored_bytes,
