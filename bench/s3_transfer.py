@@ -1,15 +1,16 @@
 """How fast the runner's client sends a checkpoint to S3 and fetches it, against rclone and boto3,
 on one real S3 server in one run; and how much a commit reads.
 
-    python bench/s3_transfer.py                 1 GiB in 8 shards; some minutes, 4 GiB of memory
+    python bench/s3_transfer.py                 1 GiB in 8 shards; ten minutes, 6 GiB of memory
     python bench/s3_transfer.py --bytes 64MiB        a quick look
 
-The server is a Ceph gateway on loopback that keeps everything in memory; a coordinator process
-grants presigned URLs. All send with the same number of connections (`--at-once`), each in a process
-of its own; every time is the best of `--rounds`, and downloads go four times in each. They take
-turns, each time with another one first, and nobody pays for memory that the machine has to find
-first. Client and server share the machine, so that the client's processor time tells more than the
-clock where there are few cores: both are printed. The last line is JSON.
+The server is a Ceph gateway on loopback that keeps everything in memory, a new one for each round,
+so that none finds less memory than the one before; a coordinator process grants presigned URLs. All
+send with the same number of connections (`--at-once`), each in a process of its own; every time is
+the best of `--rounds`, and downloads go four times in each. They take turns, each time with another
+one first, and nobody pays for memory that the machine has to find first. Client and server share
+the machine, so that the client's processor time tells more than the clock where there are few
+cores: both are printed. The last line is JSON.
 
     upload      bytes per second until the server has every part, SHA-256 of each object included
                 / `rclone copy` (at least 0.9), / boto3's transfer manager (at least 1.0)
@@ -59,7 +60,6 @@ from tests.ceph.attesting import AttestingServer
 from tests.ceph.fixtures import environment_of
 from tests.faults.s3_proxy import S3Proxy
 
-FEW_BYTES = 1 << 20
 DOWNLOADS = 4  # in each round: a second of one varies by half on a machine shared with the server
 TARGETS = {"rclone": 0.9, "boto3": 1.0}  # of the time that the others take
 ALSO = ("verified", "durable")
@@ -100,7 +100,7 @@ def fetch_durably(files: Path, at_once: int) -> dict[str, float]:
 
 def boto3_up(files: Path, at_once: int) -> dict[str, float]:
     with _manager(at_once) as manager, measuring() as cost:
-        sending = [manager.upload(str(file), "others", file.name) for file in files.iterdir()]
+        sending = [manager.upload(str(file), "boto3", file.name) for file in files.iterdir()]
         for one in sending:
             one.result()
     return cost
@@ -110,7 +110,7 @@ def boto3_down(files: Path, at_once: int) -> dict[str, float]:
     with _folder(files) as folder, _manager(at_once) as manager:
         with measuring() as cost:
             arriving = [
-                manager.download("others", file.name, str(folder / file.name))
+                manager.download("boto3", file.name, str(folder / file.name))
                 for file in files.iterdir()
             ]
             for one in arriving:
@@ -120,18 +120,19 @@ def boto3_down(files: Path, at_once: int) -> dict[str, float]:
 
 def rclone_up(files: Path, at_once: int) -> dict[str, float]:
     with measuring() as cost:
-        rclone(_ceph(), "copy", *_as_many(at_once), "--ignore-times", str(files), "ceph:others")
+        rclone(_ceph(), "copy", *_as_many(at_once), "--ignore-times", str(files), "ceph:rclone")
     return cost
 
 
 def rclone_down(files: Path, at_once: int) -> dict[str, float]:
     with _folder(files) as folder:
         with measuring() as cost:
-            rclone(_ceph(), "copy", *_as_many(at_once), "ceph:others", str(folder))
+            rclone(_ceph(), "copy", *_as_many(at_once), "ceph:rclone", str(folder))
         return cost | until_sure(cost, folder)
 
 
-# Each fetches what it sent itself: rclone compares an MD5 that it has kept beside a large object.
+# Each fetches what it sent itself, from its own bucket: rclone compares an MD5 that it has kept
+# beside a large object.
 CLIENTS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "upload.ours": save,
     "download.ours": fetch,
@@ -274,14 +275,13 @@ def find_memory(folder: Path, size_bytes: int) -> None:
     scratch.unlink()
 
 
-def in_turns(rounds: int) -> Iterator[str]:
-    """The names of who goes next: in each round all uploads, then all downloads, some times."""
+def in_turns(number: int) -> Iterator[str]:
+    """The names of who goes next in a round: all uploads, then all downloads, some times."""
     uploads = [name for name in CLIENTS if name.startswith("upload")]
     downloads = [name for name in CLIENTS if name not in uploads]
-    for number in range(rounds):
-        yield from rotated(uploads, number)
-        for turn in range(DOWNLOADS):
-            yield from rotated(downloads, number + turn)
+    yield from rotated(uploads, number)
+    for turn in range(DOWNLOADS):
+        yield from rotated(downloads, number + turn)
 
 
 def rotated(names: Sequence[str], by: int) -> Sequence[str]:
@@ -290,33 +290,24 @@ def rotated(names: Sequence[str], by: int) -> Sequence[str]:
 
 
 def transfers(
-    ceph: Ceph, service_of: Mapping[str, str], files: Path, at_once: int, rounds: int
-) -> dict[str, float]:
-    """The best time of each, its peak of memory, and how long our commit took."""
+    ceph: Ceph, service_of: Mapping[str, str], files: Path, at_once: int, number: int
+) -> Iterator[tuple[str, float]]:
+    """What each client measured in one round: its times and its peak of memory, by name."""
     shards = len(list(files.iterdir()))
     environment = {
         **service_of,
         "BENCH_CEPH": json.dumps(vars(ceph)),
         "BENCH_PARTS": str(at_once if shards == 1 else 1),
     }
-    client = plain_client(ceph)
-    client.create_bucket(Bucket="others")
-    found: dict[str, float] = {}
-    for name in in_turns(rounds):
+    for name in TARGETS:
+        plain_client(ceph).create_bucket(Bucket=name)
+    for name in in_turns(number):
         find_memory(files.parent, sum(file.stat().st_size for file in files.iterdir()))
         os.sync()  # nobody pays for what another one left to be written
         measured = ask_client(name, files, at_once, environment)
-        for value, amount in measured.items():
-            best = max if value == "peak_bytes" else min
-            key = f"{name}.{value}"
-            found[key] = best(found.get(key, amount), amount)
+        yield from ((f"{name}.{value}", amount) for value, amount in measured.items())
         seconds, cpu = measured["seconds"], measured["cpu_seconds"]
         print(f"  {name}: {seconds:.3f} s, {cpu:.3f} s of processors", flush=True)
-    for bucket in ("plain", "others"):  # the server keeps everything in memory
-        for one in client.list_objects_v2(Bucket=bucket).get("Contents", ()):
-            if one["Size"] > FEW_BYTES:
-                client.delete_object(Bucket=bucket, Key=one["Key"])
-    return found
 
 
 def bytes_read(ceph: Ceph, folder: Path, files: Path, at_once: int) -> dict[str, float]:
@@ -388,15 +379,26 @@ def main() -> None:
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     many = write_files(folder / "shards", options.bytes, options.shards)
     one = write_files(folder / "single", options.bytes, 1)
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"shards": {}, "single": {}}
+    for (name, best), files in zip(found.items(), (many, one), strict=True):
+        for number in range(options.rounds):
+            print(f"{name}, round {number + 1}", flush=True)
+            place = folder / f"{name}-{number}"
+            place.mkdir()
+            with served(place) as (ceph, service_of):
+                for key, amount in transfers(ceph, service_of, files, options.at_once, number):
+                    better = max if key.endswith("peak_bytes") else min
+                    best[key] = better(best.get(key, amount), amount)
+    few = write_files(folder / "few", min(options.bytes, 64 << 20), 4)
     with ceph_in(folder) as ceph:
-        with service(ceph, folder, "plain", ceph.endpoint) as service_of:
-            for name, files in (("shards", many), ("single", one)):
-                print(name, flush=True)
-                found[name] = transfers(ceph, service_of, files, options.at_once, options.rounds)
-        few = write_files(folder / "few", min(options.bytes, 64 << 20), 4)
         found["read"] = bytes_read(ceph, folder, few, options.at_once)
     return found
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[Ceph, Mapping[str, str]]]:
+    with ceph_in(folder) as ceph, service(ceph, folder, "plain", ceph.endpoint) as service_of:
+        yield ceph, service_of
 
 
 if __name__ == "__main__":
