@@ -1,7 +1,11 @@
-"""`lastgood store probe` and `lastgood store profile`."""
+"""`lastgood store` probe, profile, list and unregister."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from lastgood.catalog import projects
+from lastgood.catalog.projects import StoreRow
 from tests.cli.conftest import CommandLine
 from tests.retention.world import World
 
@@ -16,3 +20,21 @@ def test_a_profile_is_made_and_shown(lastgood: CommandLine, world: World) -> Non
     assert shown.code == 0
     assert "by the SHA-256 that the store attests" in shown.out
     assert "conditional-put" in shown.out
+
+
+def test_a_store_is_unregistered_and_shown_as_such(
+    lastgood: CommandLine, world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "spare").mkdir()
+    config = {"root": str(tmp_path / "spare")}
+    with world.catalog.transaction() as tx:
+        projects.put_store(tx, StoreRow("spare", "file", config, "rack-2", "cold"))
+    refused = lastgood("store", "unregister", "local", "--because", "sold")
+    assert refused.code == 3
+    assert "vision writes to it (projects/vision.yaml: store)" in refused.err
+    done = lastgood("store", "unregister", "spare", "--because", "sold")
+    assert (done.code, done.out) == (0, "Store spare is unregistered.\n")
+    listed = lastgood("store", "list").out.splitlines()
+    assert listed[1].split()[0] == "local"
+    assert listed[-1].split()[0] == "spare"
+    assert listed[-1].rstrip().endswith("operator:ann  sold")

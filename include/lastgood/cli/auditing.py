@@ -121,7 +121,7 @@ def audit_digests(
 
     with services() as opened:
         with opened.catalog.transaction() as tx:
-            names = projects.names(tx) if project is None else [projects.get(tx, project).name]
+            names = projects.all_names(tx) if project is None else [projects.get(tx, project).name]
         for name in names if make else ():
             daily_digest.make(opened.catalog, opened.stores, name)
         with opened.catalog.transaction() as tx:

@@ -1,24 +1,35 @@
-"""Stores: what each was found to do, and asking it anew."""
+"""Stores: what each was found to do, asking it anew, and its end."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
 
-from lastgood.catalog import projects, store_profiles
-from lastgood.coordinator.operators.context import Changer, Reader, answer
+from lastgood.catalog import projects, store_profiles, store_registrations
+from lastgood.coordinator.operators.context import Because, Changer, Reader, answer
 from lastgood.coordinator.services import services_of
-from lastgood.flows import store_profile
+from lastgood.flows import store_profile, unregister
 
 router = APIRouter(tags=["stores"])
 
 
+class UnregisterBody(BaseModel):
+    """Why a store ends."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    because: Because
+
+
 @router.get("/stores")
 def list_stores(request: Request, _: Reader) -> JSONResponse:
-    """Every store as it is configured, and when it was last probed."""
+    """Every store as it is configured, and when it was last probed; those that were unregistered,
+    when, by whom and why."""
     with services_of(request).catalog.transaction() as tx:
         rows = projects.stores(tx)
         kept = {row.name: store_profiles.newest(tx, row) for row in rows}
+        ended = store_registrations.unregistered(tx)
     return answer(
         {
             "stores": [
@@ -31,7 +42,8 @@ def list_stores(request: Request, _: Reader) -> JSONResponse:
                 }
                 for row in rows
                 for found in [kept[row.name]]
-            ]
+            ],
+            "unregistered": ended,
         }
     )
 
@@ -52,3 +64,15 @@ def probe(request: Request, operator: Changer, store: str) -> JSONResponse:
     return answer(
         store_profile.document(kept, store_profile.unfit(services.catalog, kept)), status_code=201
     )
+
+
+@router.post("/stores/{store}/unregister")
+def unregister_store(
+    request: Request, operator: Changer, store: str, body: UnregisterBody
+) -> JSONResponse:
+    """Unregister a store that nothing needs any more: 409 with all that is in the way."""
+    services = services_of(request)
+    gone = unregister.unregister(
+        services.catalog, services.stores, store, because=body.because, actor=operator.actor
+    )
+    return answer(gone)

@@ -55,7 +55,7 @@ def run(catalog: Catalog, project: str | None = None, *, expect: str | None = No
     Raises NotFound. Memory is one stage's records."""
     found = Audit()
     with catalog.transaction() as tx:
-        names = projects.names(tx) if project is None else [projects.get(tx, project).name]
+        names = projects.all_names(tx) if project is None else [projects.get(tx, project).name]
     for name in names:
         with catalog.transaction() as tx:
             # One moment for all queries: what is being recorded is there whole or not at all.

@@ -7,7 +7,7 @@ taken in as unusable, and stays as long as a complete one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -88,6 +88,18 @@ def drop_old(
     with catalog.transaction() as tx:
         settings = InventorySettings.of(projects.store(tx, store))
         rows = due(inventories.of_store(tx, store), settings.keep, history.now(tx))
+    return drop(catalog, store_of, store, rows, actor=actor)
+
+
+def drop(
+    catalog: Catalog,
+    store_of: Callable[[str], Store],
+    store: str,
+    rows: Sequence[InventoryRow],
+    *,
+    actor: str,
+) -> Dropped:
+    """Delete these inventories of a store, each as far as the store that it lies in answers."""
     dropped = Dropped()
     for row in rows:
         try:

@@ -295,6 +295,7 @@ def carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> Non
     one whose listing is the older neither reopens nor closes what the other found."""
     configured = projects.get(tx, project)
     locks.store_capacity(tx, taken.store)
+    projects.store(tx, taken.store)  # unregistered meanwhile, it has no findings any more
     newest = reports.newest_backend_at(tx, taken.store)
     is_newest = reports.note_backend(
         tx,

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lastgood.catalog import locks, projects, rebuilds, store_profiles
+from lastgood.catalog import locks, projects, rebuilds, store_profiles, store_registrations
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.projects import Project, StoreRow
 from lastgood.errors import Conflict, ForeignCatalog
 from lastgood.flows import control_keys, store_profile
 from lastgood.flows.services import stores_of
 from lastgood.flows.settings.configuration import Configuration, read_configuration
+from lastgood.flows.settings.registering import publish_history
 from lastgood.rules import policy_text
 from lastgood.rules.policy import Policy
 from lastgood.rules.store_profile import FoundProfile
@@ -35,11 +36,12 @@ def apply(catalog: Catalog, folder: Path, *, actor: str, probe: bool = False) ->
     """Read the configuration below `folder` and write what differs; repeating it changes nothing.
 
     A new file store's folder is made, and every store is claimed for this catalog. A store that was
-    never probed at its place is probed; with `probe` all are. What the folder does not name stays
-    as it is. Raises InvalidConfig before anything is written, StoreUnfit for a store that cannot
-    hold checkpoints, StoreError for one that cannot be reached, ForeignCatalog or CatalogBehind for
-    one that is not ours, Conflict for a change that would lose bytes. A catalog without a history
-    has everything written by then, so that a rebuild knows what it is to take over.
+    never probed at its place is probed, and one that comes back after it was unregistered; with
+    `probe` all are. What the folder does not name stays as it is. Raises InvalidConfig before
+    anything is written, StoreUnfit for a store that cannot hold checkpoints, StoreError for one
+    that cannot be reached, ForeignCatalog or CatalogBehind for one that is not ours, Conflict for a
+    change that would lose bytes. A catalog without a history has everything written by then, so
+    that a rebuild knows what it is to take over.
     """
     configuration = read_configuration(folder)
     changes = [
@@ -47,7 +49,9 @@ def apply(catalog: Catalog, folder: Path, *, actor: str, probe: bool = False) ->
         *_apply_projects(catalog, configuration, actor),
     ]
     stores = stores_of(catalog)
+    added = {one.name for one in changes if (one.what, one.how) == ("store", "added")}
     for row in configuration.stores:
+        publish_history(catalog, stores[row.name], anew=row.name in added)
         control_keys.claim(catalog, stores[row.name])
     return changes
 
@@ -63,10 +67,11 @@ def _apply_stores(
                 _require_unused(tx, wanted.name)
         if wanted.kind == "file" and (known is None or moved):
             folder_of(wanted.config["root"]).mkdir(parents=True, exist_ok=True)
-        found = _fitting(catalog, wanted, again=probe)
+        found = _fitting(catalog, wanted, again=probe or known is None)
         with catalog.transaction() as tx:
             if known != wanted:
                 projects.put_store(tx, wanted)
+                store_registrations.register_anew(tx, wanted.name, actor=actor)
             if found is not None:
                 store_profiles.record(tx, wanted, found, recorded_by=actor)
         if known != wanted:

@@ -1,0 +1,124 @@
+"""The end of a store: unregistered once nothing needs it.
+
+Its row, and all history that names it, stays. Nobody lists, probes, checks or reconciles it, and no
+guard asks it. What lies in it that is not lastgood's stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from lastgood.catalog import control as identities
+from lastgood.catalog import findings, history, inventories, locks, projects, store_registrations
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.inventories import InventoryRow
+from lastgood.errors import CatalogBehind, Conflict, LastgoodError, Unavailable
+from lastgood.flows import control_keys
+from lastgood.flows.inventories.retention import UNFINISHED_FOR, drop
+from lastgood.stores.base import Store, StoreError
+from lastgood.stores.open import Stores
+
+
+class StoreInUse(Conflict):
+    """Store {store} stays registered, for it is needed: {reasons}."""
+
+    type = "store-in-use"
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A store that was unregistered at `at` (UTC), and how many of its inventories were deleted.
+    `left` says of what lastgood wrote there, and could not take back, why."""
+
+    store: str
+    at: datetime
+    inventories: int
+    left: tuple[str, ...]
+
+
+def unregister(catalog: Catalog, stores: Stores, name: str, *, because: str, actor: str) -> Gone:
+    """Unregister a store; its inventories, its claim and its other control keys go, if it answers.
+
+    Raises NotFound, StoreInUse while something needs it, CatalogBehind for a catalog that may not
+    know of it, and StoreError where an inventory of it that lies elsewhere cannot be deleted.
+    """
+    with catalog.transaction() as tx:
+        kept = _inventories_of(tx, name)
+        _require_unneeded(tx, name)
+    for refusal in control_keys.refusals(catalog, stores):
+        if isinstance(refusal, CatalogBehind):
+            raise refusal
+    store, left = _opened(stores, name)
+    dropped = drop(
+        catalog, stores.__getitem__, name, [one for one in kept if one.place != name], actor=actor
+    )
+    for reason in dropped.failed:
+        raise StoreError(store=name, key="", reason=f"it stays registered: {reason}")
+    here = drop(
+        catalog, stores.__getitem__, name, [one for one in kept if one.place == name], actor=actor
+    )
+    left += here.failed
+    with catalog.transaction() as tx:
+        locks.store_capacity(tx, name)
+        locks.store(tx, name)
+        _require_unneeded(tx, name)
+        at = store_registrations.unregister(tx, name, because=because, actor=actor)
+        findings.close_all(tx, name, reason="its store was unregistered", actor=actor, at=at)
+    if store is not None:
+        left += _taken_back(catalog, store)
+    return Gone(name, at, dropped.inventories + here.inventories, left)
+
+
+def _require_unneeded(tx: Transaction, name: str) -> None:
+    projects.store(tx, name)
+    reasons = [
+        *store_registrations.dependents(tx, name),
+        *_spilling(tx, name),
+        *(
+            f"its inventory {one.inventory} is being taken"
+            for one in inventories.of_store(tx, name)
+            if one.state == "started" and history.now(tx) - one.started_at < UNFINISHED_FOR
+        ),
+    ]
+    if reasons:
+        raise StoreInUse(store=name, reasons="; ".join(reasons))
+
+
+def _spilling(tx: Transaction, name: str) -> Iterator[str]:
+    """The policies in force or to come that send to the store what finds no room elsewhere."""
+    for project in projects.names(tx):
+        now = history.project_now(tx, project)
+        taken = projects.times_in_force(tx, project)
+        past = [one for one in taken if one.effective_from and one.effective_from <= now]
+        for one in (*past[-1:], *taken[len(past) :]):
+            if one.document.get("capacity", {}).get("spill_store") == name:
+                yield f"policy {one.name} of {project} spills to it (capacity.spill_store)"
+
+
+def _inventories_of(tx: Transaction, name: str) -> list[InventoryRow]:
+    projects.store(tx, name)
+    return inventories.of_store(tx, name)
+
+
+def _opened(stores: Stores, name: str) -> tuple[Store | None, tuple[str, ...]]:
+    try:
+        return stores[name], ()
+    except (StoreError, Unavailable) as error:
+        return None, (f"its control keys, for it does not answer: {error}",)
+
+
+def _taken_back(catalog: Catalog, store: Store) -> tuple[str, ...]:
+    """Why control keys are left in a store. The claim goes first: without it every catalog that
+    still believes in the store, such as an older dump, refuses to work."""
+    with catalog.transaction() as tx:
+        ours = str(identities.identity(tx).catalog_id)
+    try:
+        owner = control_keys.owner_of(store)
+        if owner == ours:
+            control_keys.disown(store)
+            return ()
+    except LastgoodError as error:
+        return (f"its control keys: {error}",)
+    return () if owner is None else (f"its control keys, which are those of catalog {owner}",)
