@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import checkpoints, generations, holds, receipts, stages
+from lastgood.catalog import checkpoints, generations, holds, receipts, stages, validations
 from lastgood.catalog.copies import Copy
 from lastgood.flows import quarantine
 from lastgood.flows.auditing import audit
+from lastgood.flows.inventories import tally
 from lastgood.flows.jobs import read
+from lastgood.flows.reconciliation import damage as damage_flow
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.validation import checksum, validate
 from lastgood.rules import layout
@@ -322,6 +324,38 @@ def test_what_an_inventory_does_not_show_whole_is_validated_at_once_and_counts_n
         1,
         [],
     )  # known by now
+
+
+def test_damage_beyond_what_an_inventory_names_or_asks_for_is_asked_for_in_the_end(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tally, "PLACES_LIMIT", 1)
+    monkeypatch.setattr(damage_flow, "ASKED_LIMIT", 2)
+    monkeypatch.setattr(damage_flow, "_BATCH_COPIES", 1)
+    monkeypatch.setattr(damage_flow, "_PREFIXES", 2)
+    lost = [world.commit(number, {"a": b"1", "b": b"2"}, stage=f"s{number}") for number in range(5)]
+    world.commit(1)
+    for copy in lost:
+        for name in ("a", "b"):
+            (tmp_path / "store" / layout.object_key(copy.prefix, name)).unlink()
+
+    told = []
+    for _ in range(4):
+        end = world.now()
+        (report,) = reconcile.run(
+            world.catalog,
+            world.stores,
+            PROJECT,
+            window=(end - timedelta(days=1), end),
+            report_dir=tmp_path / "reports",
+            actor="dag:test",
+        )["reports"]
+        told.append((report["validations_asked"], report["validations_left"]))
+        with world.catalog.transaction() as tx:
+            asked = validations.requested(tx, PROJECT, end)
+        for copy_id, _ in asked:
+            validate.run(world.catalog, world.stores, copy_id)
+    assert told == [(2, 3), (2, 1), (1, 0), (0, 0)]
 
 
 def test_an_unknown_level_is_refused(world: World) -> None:

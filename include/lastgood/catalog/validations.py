@@ -3,6 +3,7 @@ back to."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -69,6 +70,43 @@ def requested(tx: Transaction, project: str, since: datetime) -> list[tuple[int,
         {"project": project, "kind": REQUESTED, "since": since},
     )
     return [(row["copy_id"], Level(row["level"])) for row in rows]
+
+
+def unknown_at(
+    tx: Transaction,
+    project: str,
+    store: str,
+    prefixes: Sequence[str],
+    *,
+    seen_at: datetime,
+    asked_since: datetime,
+) -> list[tuple[int, int]]:
+    """Of the project's present copies at these prefixes of a store those of which nothing is known
+    yet of what was seen there at `seen_at`: stage and copy, in order. Known are a copy whose newest
+    word is a failure, one that was validated since, and one whose validation was asked for since
+    `asked_since` and is not done."""
+    rows = tx.execute(
+        """
+        SELECT c.stage_id, c.copy_id
+          FROM copies c
+         WHERE c.project = %(project)s AND c.store = %(store)s AND c.state = 'present'
+           AND c.prefix = ANY(%(prefixes)s)
+           AND NOT EXISTS (
+               SELECT FROM (SELECT verdict, recorded_at FROM receipts r
+                             WHERE r.copy_id = c.copy_id AND r.verdict <> 'inconclusive'
+                             ORDER BY number DESC LIMIT 1) AS last
+                WHERE last.verdict = 'fail' OR last.recorded_at > %(seen_at)s)
+         ORDER BY c.stage_id, c.copy_id
+        """,
+        {
+            "project": project,
+            "store": store,
+            "prefixes": list(prefixes),
+            "seen_at": seen_at,
+        },
+    ).fetchall()
+    waiting = {copy_id for copy_id, _ in requested(tx, project, asked_since)}
+    return [(row["stage_id"], row["copy_id"]) for row in rows if row["copy_id"] not in waiting]
 
 
 def contract_of(tx: Transaction, project: str, copy_id: int) -> str | None:

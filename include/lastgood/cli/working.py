@@ -18,6 +18,7 @@ from lastgood.errors import CopyState, InvalidInput, Unavailable
 from lastgood.flows.services import Services
 from lastgood.reports.words import human_bytes
 from lastgood.rules.names import CheckpointId, StageId
+from lastgood.rules.quantities import counted
 from lastgood.rules.retention_rules import Level
 from lastgood.stores.base import StoreError
 
@@ -232,11 +233,22 @@ def reconcile(
                 say(
                     f"  all of {one['store']}: {failed} failed; {one['store_owner']} answers for it"
                 )
+            if damaged := _validations(one):
+                say(f"  {damaged}")
         for reason in told["not_deleted"]:
             say(f"not deleted: {reason}")
     if not told["passed"]:
         answer_no()
     end_in_part(told["not_deleted"])
+
+
+def _validations(report: Mapping[str, Any]) -> str:
+    """What becomes of damaged copies of which nothing was known; empty where there are none."""
+    if not report["validations_asked"]:
+        return ""
+    asked = f"{counted(report['validations_asked'], 'damaged copy', 'damaged copies')} to validate"
+    left = report["validations_left"]
+    return f"{asked}; {left} more wait for the next inventory" if left else asked
 
 
 def _word(report: Mapping[str, Any]) -> str:

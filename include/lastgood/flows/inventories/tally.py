@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -58,6 +59,9 @@ class Tally:
     def __init__(self) -> None:
         self.lines: dict[tuple[str, Line], Amount] = {}
         self.differences: dict[Place, Difference] = {}
+        # The prefixes of all copies with an object that is missing or of another size, by project:
+        # each of them has to be validated.
+        self.damaged: defaultdict[str, list[str]] = defaultdict(list)
         self.duplicate_keys = 0
         self.others = 0  # entries that are no file of a kept inventory
         self.recognised = 0  # of these, as they should be
@@ -77,6 +81,7 @@ class Tally:
                 self.recognised += item.cause is None
         else:
             self.absent += 1
+            self._damaged(item)
         if item.cause is None:
             return
         self.duplicate_keys += item.cause is Cause.DUPLICATE
@@ -84,6 +89,12 @@ class Tally:
             self._in_store(item)  # the Absence beside it counts the key
         else:
             self._difference(item).add(item)
+
+    def _damaged(self, item: Absence) -> None:
+        """Note whose it is, once: keys come in their order."""
+        known = self.damaged[item.project]
+        if not known or known[-1] != item.unit:
+            known.append(item.unit)
 
     def line(self, project: str, line: Line) -> Amount:
         """The running sum of one line of one project."""

@@ -6,44 +6,89 @@ copy as proven, and it takes a slot of a role. So whoever lists a store asks for
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import groupby
+from operator import itemgetter
 
 from lastgood.catalog import copies, history, locks, receipts, stages, validations
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.flows.inventories.explanation import Inventory
-from lastgood.flows.inventories.merge import Cause
+from lastgood.rules.quantities import counted
 from lastgood.rules.retention_rules import Level
 
-_DAMAGE = (Cause.MISSING, Cause.SIZE_DIFFERS)
+_log = logging.getLogger(__name__)
 _REQUEST_STANDS = timedelta(days=1)
 """Then the next inventory asks again."""
+ASKED_LIMIT = 20_000
+"""Copies of one project that one inventory asks for: as many as are validated in a day or so."""
+_BATCH_COPIES = 100
+"""Of one stage, in one transaction: its lock is held for so many at a time."""
+_PREFIXES = 10_000
 
 
-def ask_for_validation(catalog: Catalog, project: str, taken: Inventory, actor: str) -> list[Copy]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The copies whose validation was asked for now, and how many are left to the next inventory,
+    which asks for these, since by then the others are known."""
+
+    copy_ids: tuple[int, ...]
+    left: int
+
+
+def ask_for_validation(catalog: Catalog, project: str, taken: Inventory, actor: str) -> Asked:
     """Ask for a validation of each present copy of a project with an object that the inventory does
-    not show, or not in its size, and wake who validates; answers these copies. One that failed
-    before, was validated since, or waits for its validation is not asked for."""
-    prefixes = [
-        place.key_range
-        for place in taken.differences
-        if place.project == project and place.cause in _DAMAGE
-    ]
-    with catalog.transaction() as tx:
-        found = copies.at_prefixes(tx, project, taken.store, prefixes)
-        since = history.now(tx) - _REQUEST_STANDS
-        waiting = {copy_id for copy_id, _ in validations.requested(tx, project, since)}
-    asked = []
-    for copy in found:
-        if copy.copy_id in waiting:
-            continue
+    not show, or not in its size, and wake who validates. One that failed before, was validated
+    since, or waits for its validation is not asked for."""
+    found = _unknown(catalog, project, taken)
+    asked: list[int] = []
+    for stage_id, copy_ids in _batches(found[:ASKED_LIMIT]):
         with catalog.transaction() as tx:
             locks.project_shared(tx, project)
-            stages.locked(tx, project, copy.stage_id)
-            if _is_news(tx, copies.get(tx, project, copy.copy_id), taken):
-                validations.request(tx, copy, Level.CHECKSUM, actor=actor)
-                asked.append(copy)
-    return asked
+            stages.locked(tx, project, stage_id)
+            for copy_id in copy_ids:
+                copy = copies.get(tx, project, copy_id)
+                if _is_news(tx, copy, taken):
+                    validations.request(tx, copy, Level.CHECKSUM, actor=actor)
+                    asked.append(copy_id)
+    left = len(found[ASKED_LIMIT:])
+    if left:
+        _log.error(
+            "%s in %s: %s more than are asked for at a time; the next inventory asks for these",
+            project,
+            taken.store,
+            counted(left, "damaged copy", "damaged copies"),
+        )
+    return Asked(tuple(asked), left)
+
+
+def _unknown(catalog: Catalog, project: str, taken: Inventory) -> list[tuple[int, int]]:
+    """Stage and copy of what is damaged and has yet to be asked for, in order."""
+    prefixes = taken.tally.damaged.get(project, [])
+    found: list[tuple[int, int]] = []
+    with catalog.transaction() as tx:
+        since = history.now(tx) - _REQUEST_STANDS
+        for start in range(0, len(prefixes), _PREFIXES):
+            found += validations.unknown_at(
+                tx,
+                project,
+                taken.store,
+                prefixes[start : start + _PREFIXES],
+                seen_at=taken.finished_at,
+                asked_since=since,
+            )
+    return sorted(set(found))
+
+
+def _batches(found: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Sequence[int]]]:
+    """Copies of one stage at a time, with the stage."""
+    for stage_id, of_stage in groupby(found, key=itemgetter(0)):
+        copy_ids = [copy_id for _, copy_id in of_stage]
+        for start in range(0, len(copy_ids), _BATCH_COPIES):
+            yield stage_id, copy_ids[start : start + _BATCH_COPIES]
 
 
 def _is_news(tx: Transaction, copy: Copy, taken: Inventory) -> bool:

@@ -216,10 +216,11 @@ class _Reporting:
 
     def _report(self, taken: Inventory, listed_at: Mapping[str, datetime]) -> dict[str, Any]:
         at_rest = read_back(self.catalog, self.stores, taken.store, self.project)
+        asked = damage.Asked((), 0)
         if self.follows:
             with self.catalog.transaction() as tx:
                 carry_on(tx, self.project, taken, self.actor)
-            damage.ask_for_validation(self.catalog, self.project, taken, self.actor)
+            asked = damage.ask_for_validation(self.catalog, self.project, taken, self.actor)
         cause = f"a listing of {taken.store}"
         pressure.observe(self.catalog, self.project, cause=cause, actor=self.actor)
         with self.catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
@@ -239,6 +240,8 @@ class _Reporting:
             "first_failed": document["verdict"]["first_failed"],
             "failed_of_store": document["verdict"]["failed_of_store"],
             "store_owner": keeping.owner,
+            "validations_asked": len(asked.copy_ids),
+            "validations_left": asked.left,
             "json": str(paths["json"]),
             "html": str(paths["html"]),
             "csv": str(paths["csv"]),
