@@ -303,7 +303,11 @@ def test_an_old_inventory_that_cannot_be_deleted_is_told_and_the_report_is_writt
 
 
 def test_a_past_report_is_made_again_from_what_is_kept_or_says_that_nothing_is(
-    catalog: Catalog, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog,
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    move_clock: MoveClock,
 ) -> None:
     prepared.commit(OBJECTS)
     stray = prepared.put("checkpoints/vision/old/a", b"a" * 10)
@@ -322,8 +326,18 @@ def test_a_past_report_is_made_again_from_what_is_kept_or_says_that_nothing_is(
     (prepared.root / stray).unlink()
     prepared.commit(OBJECTS)
 
+    listed_until = history_now(catalog)
+    past = timedelta(days=3)
+    move_clock(past)
     again = reconcile.again(catalog, stores, "vision", window=window, **how)
+    assert "every-store-fresh" not in again["failed"]  # it was then
     with catalog.transaction() as tx:  # a report of the past says nothing of now
+        listed = inventories.listed_at(tx, ["local", "other"], history_now(catalog))
+        assert listed["local"] is not None
+        assert listed["local"] < listed_until
+        assert listed["other"] is inventories.listed_at(tx, ["local"], end)["local"] is None
+        [told] = measurements.explained(tx)
+        assert told.age_seconds > past.total_seconds()
         assert quality_results.of_stores(tx, STORE) == {"local": False}
         assert [one.passed for one in measurements.explained(tx)] == [False]
     [shown] = overview(catalog, stores, "vision").stores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -108,6 +108,22 @@ def of_window(tx: Transaction, store: str, start: datetime, end: datetime) -> In
         if one.state == "completed" and start <= one.started_at < end
     ]
     return found[-1] if found else None
+
+
+def listed_at(
+    tx: Transaction, stores: Sequence[str], until: datetime
+) -> Mapping[str, datetime | None]:
+    """When each store was last listed whole up to an instant (UTC), None where it never was. A
+    report that was made again says nothing of this: its inventory ended when it did."""
+    rows = tx.execute(
+        """
+        SELECT store, max(recorded_at) AS at FROM inventory_events
+         WHERE kind = 'completed' AND store = ANY(%s) AND recorded_at <= %s GROUP BY store
+        """,
+        (list(stores), until),
+    )
+    known = {row["store"]: row["at"] for row in rows}
+    return {store: known.get(store) for store in stores}
 
 
 @dataclass(frozen=True, slots=True)

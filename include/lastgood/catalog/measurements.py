@@ -100,13 +100,15 @@ def stage_ages(tx: Transaction) -> Sequence[StageAge]:
 
 def explained(tx: Transaction) -> Sequence[Explained]:
     """The newest report of each project and registered store: of the latest window, since one of a
-    past day may be made again."""
+    past day may be made again; for the same reason its age counts from the end of its inventory."""
     rows = tx.execute(
         """
         SELECT DISTINCT ON (project, store) project, store, passed,
                (document #>> '{equation,backend_bytes}')::bigint AS backend_bytes,
                (document #>> '{equation,lines,unexplained}')::bigint AS unexplained_bytes,
-               extract(epoch FROM catalog_clock() - recorded_at)::float8 AS age_seconds
+               extract(epoch FROM catalog_clock() - coalesce(
+                 (document #>> '{listing,finished_at}')::timestamptz, recorded_at))::float8
+                 AS age_seconds
           FROM reports JOIN stores USING (store) WHERE unregistered_at IS NULL
          ORDER BY project, store, window_end DESC, recorded_at DESC, report_id DESC
         """

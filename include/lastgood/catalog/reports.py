@@ -135,19 +135,6 @@ def newest(tx: Transaction, project: str, store: str) -> ReportSummary | None:
     return ReportSummary(**row) if row else None
 
 
-def listed_at(
-    tx: Transaction, project: str, stores: Sequence[str]
-) -> Mapping[str, datetime | None]:
-    """When each store was last inventoried for the project (UTC), None where it never was."""
-    rows = tx.execute(
-        "SELECT store, max(recorded_at) AS at FROM reports"
-        " WHERE project = %s AND store = ANY(%s) GROUP BY store",
-        (project, list(stores)),
-    ).fetchall()
-    known = {row["store"]: row["at"] for row in rows}
-    return {store: known.get(store) for store in stores}
-
-
 STATES = ("committed", "validating", "failed", "quarantined", "incomplete")
 """What is counted, in the order in which it is shown."""
 

@@ -150,7 +150,7 @@ def _explained(tx: Transaction) -> Iterator[Metric]:
     total = _gauge("backend_bytes", "The backend's own total at the last report", labels)
     unexplained = _gauge("unexplained_bytes", "Unexplained at the last report", labels)
     passed = _gauge("report_passed", "Whether the last report passed its checks", labels)
-    age = _gauge("report_age_seconds", "Since the last report", labels)
+    age = _gauge("report_age_seconds", "Since the inventory of the last report ended", labels)
     for one in measurements.explained(tx):
         where = [one.project, one.store]
         total.add_metric(where, one.backend_bytes)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from lastgood.catalog import (
     capacity,
     findings,
     history,
+    inventories,
     locks,
     projects,
     quality_results,
@@ -211,10 +212,10 @@ class _Reporting:
 
     def of_each(self, taken: Mapping[str, Inventory]) -> list[dict[str, Any]]:
         """A report for each store, by name in `taken`."""
-        listed_at = {name: one.finished_at for name, one in taken.items()}
-        return [self._report(one, listed_at) for one in taken.values()]
+        ends = {name: one.finished_at for name, one in taken.items()}
+        return [self._report(one, ends) for one in taken.values()]
 
-    def _report(self, taken: Inventory, listed_at: Mapping[str, datetime]) -> dict[str, Any]:
+    def _report(self, taken: Inventory, ends: Mapping[str, datetime]) -> dict[str, Any]:
         at_rest = read_back(self.catalog, self.stores, taken.store, self.project)
         asked = damage.Asked((), 0)
         if self.follows:
@@ -226,7 +227,7 @@ class _Reporting:
         with self.catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
             numbers = report_numbers.gather(tx, self.project, taken.store, self.window)
         with self.catalog.transaction() as tx:
-            facts = self._facts(tx, taken, listed_at, numbers, at_rest)
+            facts = self._facts(tx, taken, ends, numbers, at_rest)
             keeping = store_keeping.of_store(tx, taken.store, facts.project)
         owners = {**facts.project.config.get("check_owners", {}), STORE: keeping.owner}
         checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
@@ -268,7 +269,7 @@ class _Reporting:
         self,
         tx: Transaction,
         taken: Inventory,
-        listed_at: Mapping[str, datetime],
+        ends: Mapping[str, datetime],
         numbers: Numbers,
         at_rest: AtRest,
     ) -> Facts:
@@ -286,9 +287,24 @@ class _Reporting:
             standing=pressure.standing_in(tx, self.project, taken.store, marks, use).standing,
             findings=findings.current(tx, projects=[self.project, SHARED], store=taken.store),
             numbers=numbers,
-            stores_listed={**reports.listed_at(tx, self.project, names), **listed_at},
+            store_ages=self._ages(tx, names, ends),
             at_rest=at_rest,
         )
+
+    def _ages(
+        self, tx: Transaction, names: Sequence[str], ends: Mapping[str, datetime]
+    ) -> Mapping[str, timedelta | None]:
+        """Since each store was listed whole: until now, or, of a report that is made again, until
+        the instant by which the inventory of its window had to begin."""
+        at = history.now(tx)
+        if not self.follows:
+            start, end = self.window
+            at = min(at, end + (end - start))
+        listed = {**inventories.listed_at(tx, names, at), **ends}
+        return {
+            store: None if one is None else max(at - one, timedelta())
+            for store, one in listed.items()
+        }
 
 
 def carry_on(tx: Transaction, project: str, taken: Inventory, actor: str) -> None:

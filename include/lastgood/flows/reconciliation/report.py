@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from lastgood.catalog.findings import Finding, Sighting
@@ -53,7 +53,7 @@ class Facts:
     standing: Standing
     findings: Sequence[Finding]
     numbers: Numbers
-    stores_listed: Mapping[str, datetime | None]
+    store_ages: Mapping[str, timedelta | None]  # since each was listed whole; None: it never was
     at_rest: AtRest
 
     @property
@@ -157,8 +157,8 @@ def frames(facts: Facts) -> Frames:
             for line, total in facts.account.equation.totals.items()
         ],
         stores=[
-            {"store": store, "age_seconds": None if at is None else (facts.at - at).total_seconds()}
-            for store, at in facts.stores_listed.items()
+            {"store": store, "age_seconds": None if age is None else age.total_seconds()}
+            for store, age in facts.store_ages.items()
         ],
         findings=[
             {
