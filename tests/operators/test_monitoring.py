@@ -13,7 +13,8 @@ import httpx
 import pytest
 import yaml
 
-MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
+DOCS = Path(__file__).parents[2] / "docs"
+MONITORING = DOCS / "monitoring"
 RULES = MONITORING / "alerts.yaml"
 
 
@@ -27,20 +28,41 @@ def _expressions() -> dict[str, str]:
     return found
 
 
-def test_every_expression_names_metrics_that_are_exported_with_those_labels(
+def _documented() -> dict[str, set[str]]:
+    """The labels of each metric by the reference."""
+    found = {}
+    for line in (DOCS / "reference" / "report.md").read_text().splitlines():
+        names = re.findall(r"`(lastgood_\w+)`", line) if line.startswith("| `lastgood_") else []
+        found.update({name: set(line.split("|")[2].strip().split(", ")) for name in names})
+    return found
+
+
+def test_what_is_measured_is_documented_and_shown_and_nothing_else_is_named(
     api: httpx.Client,
 ) -> None:
-    families = dict(re.findall(r"^# TYPE (\S+) (\S+)$", api.get("/metrics").text, re.MULTILINE))
+    exported = set(re.findall(r"^# TYPE (\S+) ", api.get("/metrics").text, re.MULTILINE))
     expressions = _expressions()
+    named = {name for one in expressions.values() for name in re.findall(r"\blastgood_\w+", one)}
 
-    assert len(expressions) > 20
+    assert len(exported) > 20
+    assert set(_documented()) == exported
+    assert named == exported
+
+
+def test_every_expression_asks_for_labels_that_its_metric_has() -> None:
+    labels = _documented()
     unknown = {
-        place: name
-        for place, expression in expressions.items()
-        for name in re.findall(r"\blastgood_\w+", expression)
-        if name not in families
+        place: (name, label)
+        for place, expression in _expressions().items()
+        for name, selector in re.findall(r"\b(lastgood_\w+)\{([^}]*)\}", expression)
+        for label in re.findall(r"(\w+)=", selector)
+        if label not in labels[name]
     }
     assert unknown == {}
+    for panel in json.loads((MONITORING / "grafana.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            (metric, *_) = re.findall(r"\blastgood_\w+", target["expr"])
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels[metric]
 
 
 def test_every_alert_says_how_bad_it_is_and_where_to_look() -> None:
@@ -49,11 +71,20 @@ def test_every_alert_says_how_bad_it_is_and_where_to_look() -> None:
         assert set(rule["annotations"]) == {"summary", "description"}
 
 
-def test_promtool_takes_the_rules() -> None:
+def test_promtool_takes_the_rules_and_every_expression_of_the_dashboard(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
+    recorded = [
+        {"record": f"panel:{number}", "expr": expression.replace("$project", ".*")}
+        for number, expression in enumerate(_expressions().values())
+    ]
+    shown = tmp_path / "dashboard.yaml"
+    shown.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]}))
     told = subprocess.run(
-        [promtool, "check", "rules", str(RULES)], capture_output=True, text=True, check=False
+        [promtool, "check", "rules", str(RULES), str(shown)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert told.returncode == 0, told.stderr
