@@ -7,11 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
-from lastgood.catalog import attempt_objects, tombstones
+from lastgood.catalog import attempt_objects, copies, tombstones
+from lastgood.errors import CopyState
 from lastgood.flows import quarantine
 from lastgood.flows.cleaning import cleanup
+from lastgood.flows.inventories import by_name
+from lastgood.flows.inventories.merge import Cause
 from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
@@ -108,3 +112,57 @@ def test_a_replaced_object_fails_its_validation(world: World) -> None:
     upload_object(world.store, key, b"x" * entry.size_bytes)
     told = validate.run(world.catalog, world.stores, bad.copy_id)
     assert (told["verdict"], told["established"]) == ("fail", str(good.checkpoint))
+
+
+def undo(world: World, copy: copies.Copy) -> None:
+    quarantine.undo(world.catalog, world.stores, copy.checkpoint, because="ours", actor="ann")
+
+
+@pytest.mark.parametrize("world", [True], indirect=True)
+def test_what_somebody_hid_of_a_present_copy_is_told_restored_and_shown_again(
+    world: World,
+) -> None:
+    copy = world.commit(1, receipt=None)
+    for hidden in ("COMMITTED", "manifest.json", "objects/model.bin"):
+        key = copy.prefix + hidden
+        where = {"Bucket": world.store.bucket, "Key": world.store.prefix + key}
+        world.store.client.delete_object(**where)
+        told = validate.run(world.catalog, world.stores, copy.copy_id)
+        assert (told["verdict"], told["blocked"]) == ("inconclusive", False)
+    (reason,) = world.row("SELECT reason FROM lastgood.receipts ORDER BY number DESC LIMIT 1")
+    assert "3 keys of it, such as 'checkpoints/vision/" in reason
+    assert f"`lastgood quarantine undo {copy.checkpoint}` removes" in reason
+    with world.catalog.transaction() as tx:
+        (item,) = copies.objects(tx, PROJECT, copy.copy_id)
+    url = world.store.presign_read(
+        Key(layout.object_key(copy.prefix, item.path)), 60, version_id=item.version_id
+    )
+    assert len(httpx.get(url).raise_for_status().content) == item.size_bytes
+    taken = by_name.take(world.catalog, world.stores, "cloud", accounts_for=[], actor="test")
+    read = by_name.read(world.catalog, world.stores, "cloud", taken.inventory)
+    (place,) = [one for one in read.differences if one.project == PROJECT]
+    assert (place.cause, place.key_range) == (Cause.MISPLACED, copy.prefix)
+    with pytest.raises(CopyState):
+        undo(world, world.commit(2))
+
+    undo(world, copy)
+
+    assert set(world.keys(copy).values()) == {False}
+    assert validate.run(world.catalog, world.stores, copy.copy_id)["verdict"] == "pass"
+    assert world.row("SELECT actor FROM lastgood.events WHERE kind = 'shown-again'") == ("ann",)
+    with pytest.raises(CopyState):
+        undo(world, copy)
+
+
+@pytest.mark.parametrize("world", [True], indirect=True)
+def test_bytes_that_somebody_wrote_over_a_copy_are_not_its_bytes(world: World) -> None:
+    copy = world.commit(1, receipt=None)
+    key = Key(layout.object_key(copy.prefix, "model.bin"))
+    world.store.client.put_object(
+        Bucket=world.store.bucket, Key=world.store.prefix + key, Body=b"of somebody else"
+    )
+    assert validate.run(world.catalog, world.stores, copy.copy_id)["verdict"] == "pass"
+    below = world.store.list(Prefix(copy.prefix), versions=True)
+    entry = next(one for one in below if not one.is_latest)
+    list(world.store.delete([entry]))
+    assert validate.run(world.catalog, world.stores, copy.copy_id)["verdict"] == "fail"

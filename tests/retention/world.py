@@ -259,7 +259,10 @@ class World:
             store=attempt.store,
             prefix=attempt.prefix,
             control_bytes=control_bytes,
-            objects=[CopyObject(o.path, o.size_bytes, o.sha256, None) for o in manifest.objects],
+            objects=[
+                CopyObject(o.path, o.size_bytes, o.sha256, self._version(attempt, o.path))
+                for o in manifest.objects
+            ],
             actor="runner:test",
             recorded_at=event.recorded_at,
         )
@@ -274,6 +277,12 @@ class World:
         )
         attempts.finished(tx, sealed)
         return copy_id
+
+    def _version(self, attempt: attempts.Attempt, path: str) -> str | None:
+        if not self.store.profile.versioned:
+            return None
+        there = self.store.stat(Key(layout.object_key(attempt.prefix, path)))
+        return None if there is None else there.version_id
 
     def receipt(self, copy: Copy, verdict: Verdict = "pass", level: Level = "checksum") -> Receipt:
         """A receipt without reading anything."""

@@ -283,6 +283,21 @@ def transition(
     return event
 
 
+def show_again(tx: Transaction, copy: Copy, *, actor: str, reason: str) -> history.Event:
+    """Let the store show a present copy again that somebody else hid there; its state stays. The
+    caller holds the locks of `transition`. Raises CopyGone, CopyState."""
+    require(copy, State.PRESENT, action="showing again")
+    facts = {"checkpoint": str(copy.checkpoint), "copy_id": copy.copy_id, "store": copy.store}
+    event = history.record(
+        tx, copy.stage_id, "shown-again", actor=actor, facts={**facts, "reason": reason}
+    )
+    _append(tx, copy.copy_id, copy.state, copy.state, actor, reason, None, {}, event.recorded_at)
+    tx.execute(
+        "UPDATE copies SET state_at = %s WHERE copy_id = %s", (event.recorded_at, copy.copy_id)
+    )
+    return event
+
+
 def require(copy: Copy, state: State, *, action: str) -> None:
     """Raises CopyGone if the copy's deletion has begun, CopyState if it is not in `state`."""
     if copy.state is state:

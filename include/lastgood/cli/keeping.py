@@ -191,7 +191,10 @@ def list_quarantine(project: Project = None, json: Json = False) -> None:
 
 @quarantine.command("undo")
 def undo_quarantine(checkpoint: Checkpoint, because: Because, json: Json = False) -> None:
-    """Take a checkpoint back out of quarantine, unless its deletion has begun."""
+    """Take a checkpoint back out of quarantine, unless its deletion has begun.
+
+    Of one that is present, show again what somebody else hid in its store, as by a delete marker.
+    """
     from lastgood.flows import quarantine as flow
 
     name = CheckpointId.parse(checkpoint)

@@ -58,25 +58,43 @@ def undo(
 ) -> list[Copy]:
     """Take a checkpoint's quarantined copies back; answers them as they stand then.
 
-    What it depends on comes back with it. Works until the intent to delete is recorded: CopyGone
-    after it, CopyState if nothing of it is in quarantine. No mark made before it counts for these
+    What it depends on comes back with it. So does, of a present copy, what somebody else hid in its
+    store, as by delete markers of their own. Works until the intent to delete is recorded: CopyGone
+    after it, CopyState if nothing of it is hidden. No mark made before it counts for these
     copies any more; one made after it may name them again, unless they are held. If the store
     cannot follow now (StoreError), the next sweep carries it out.
     """
     control_keys.guard(catalog, stores, checkpoint.project)
+    hidden = _hidden_by_others(catalog, stores, checkpoint)
     with catalog.transaction() as tx:
         found = copies.of_checkpoint(tx, checkpoint)
         locks.project_shared(tx, checkpoint.project)
         found = locked(tx, checkpoint.project, [found[0].checkpoint_id])
         own = [copy for copy in found if copy.checkpoint == checkpoint]
-        if all(copy.state is not State.QUARANTINED for copy in own):
+        shown = [copy for copy in own if copy.copy_id in hidden and copy.state is State.PRESENT]
+        if not shown and all(copy.state is not State.QUARANTINED for copy in own):
             _refuse(own)
         back = take_back(tx, found, actor=actor, reason=because)
+        for copy in shown:
+            copies.show_again(tx, copy, actor=actor, reason=because)
+            back.append(copy.copy_id)
     point("undo.after-decision")
-    shown = finish_undo(catalog, stores, checkpoint.project, back)
+    followed = finish_undo(catalog, stores, checkpoint.project, back)
     point("undo.after-store")
-    publish(catalog, stores, checkpoint.project, {copy.stage_id for copy in shown})
-    return shown
+    publish(catalog, stores, checkpoint.project, {copy.stage_id for copy in followed})
+    return followed
+
+
+def _hidden_by_others(catalog: Catalog, stores: Stores, checkpoint: CheckpointId) -> set[int]:
+    """The present copies of which the store hides something, although nobody decided that."""
+    with catalog.transaction() as tx:
+        found = copies.of_checkpoint(tx, checkpoint)
+    return {
+        copy.copy_id
+        for copy in found
+        if copy.state is State.PRESENT
+        and any(one.hidden for one in stores[copy.store].list(Prefix(copy.prefix)))
+    }
 
 
 def locked(tx: Transaction, project: str, checkpoint_ids: Iterable[int]) -> list[Copy]:

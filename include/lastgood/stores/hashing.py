@@ -25,13 +25,15 @@ Progress = Callable[[int], None]  # bytes read since the last call; called from 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedObject:
-    """What a manifest says about an object; part digests only where it was uploaded in parts."""
+    """What a manifest says about an object; part digests only where it was uploaded in parts. With
+    a `version_id` those very bytes are read, whatever lies over them; without, the current ones."""
 
     key: Key
     size_bytes: int
     sha256: str
     part_bytes: int | None = None
     part_sha256s: tuple[str, ...] = ()
+    version_id: str | None = None
 
 
 class Verdict(StrEnum):
@@ -157,6 +159,9 @@ def _verify(
     progress: Progress | None,
 ) -> VerifiedObject:
     try:
+        if one.version_id is not None:
+            verdict = _by_reading(store, one, one.version_id, buffer, progress)
+            return replace(verdict, version_id=one.version_id)
         there = store.stat(one.key)
         if there is None or there.foreign is not None:
             return _missing(one, there.foreign if there else None)
@@ -181,7 +186,7 @@ def _compare(
             one.key, Verdict.SIZE_MISMATCH, None, one.size_bytes, there.size_bytes
         )
     attested = None if reread else _by_attestation(store, one, there)
-    return attested or _by_reading(store, one, there, buffer, progress)
+    return attested or _by_reading(store, one, there.version_id, buffer, progress)
 
 
 def _by_attestation(
@@ -240,13 +245,13 @@ def _read_a_byte(store: Store, one: ExpectedObject, there: StoredObject) -> None
 def _by_reading(
     store: Store,
     one: ExpectedObject,
-    there: StoredObject,
+    version_id: str | None,
     buffer: memoryview,
     progress: Progress | None,
 ) -> VerifiedObject:
     """Compare the whole, and the parts where the manifest names them: a reader may go by either."""
     parts = _PartDigests(one.part_bytes) if one.part_bytes and len(one.part_sha256s) > 1 else None
-    with store.open(one.key, version_id=there.version_id) as stream:
+    with store.open(one.key, version_id=version_id) as stream:
         found, size_bytes = _hash(stream, buffer, progress, parts)
     if size_bytes != one.size_bytes:
         return VerifiedObject(

@@ -2,39 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.flows.validation.findings import Finding, absent_or_failed, unreadable
 from lastgood.rules import canonical, layout
 from lastgood.rules.manifest import Manifest
 from lastgood.rules.quantities import counted
-from lastgood.stores.base import Key, KeyMissing, Store, StoreError
+from lastgood.stores.base import Key, KeyMissing, Prefix, Store, StoreError
 from lastgood.stores.hashing import ExpectedObject, Progress, VerifiedObject, verify_objects
 
 VALIDATOR = "lastgood.checksum"
 
 
-def check(store: Store, copy: Copy, manifest: bytes, progress: Progress | None = None) -> Finding:
+def check(
+    store: Store,
+    copy: Copy,
+    manifest: bytes,
+    objects: Sequence[CopyObject],
+    progress: Progress | None = None,
+) -> Finding:
     """Read a copy whole: the marker, the manifest as it lies there (`manifest` is what the catalog
-    has), the count, the sizes and the SHA-256 of every object, from the bytes and not from what the
-    store attests. Never raises for what a store does: that is an inconclusive finding."""
+    has), the count, the sizes and the SHA-256 of every object, from the bytes of the version that
+    was committed and not from what the store attests. Never raises for what a store does: that is
+    an inconclusive finding, as is what somebody hid under delete markers: restores still read it,
+    but nobody knows for how long."""
+    versions = {layout.object_key(copy.prefix, one.path): one.version_id for one in objects}
     try:
-        return _check(store, copy, manifest, progress)
+        covered = _covered(store, copy, versions)
+        if covered:
+            return _covered_finding(copy, covered)
+        return _check(store, copy, manifest, versions, progress)
     except StoreError as error:
         return unreadable(error)
 
 
-def _check(store: Store, copy: Copy, manifest: bytes, progress: Progress | None) -> Finding:
+def _covered(store: Store, copy: Copy, versions: Mapping[str, str | None]) -> Sequence[Key]:
+    """What of a present copy lies under a delete marker, and is read under its version. An object
+    whose version nobody knows is gone for whoever restores."""
+    if not store.profile.versioned:
+        return ()
+    beside = (layout.marker_key(copy.prefix), layout.manifest_key(copy.prefix))
+    return [
+        one.key
+        for one in store.list(Prefix(copy.prefix))
+        if one.hidden and (one.key in beside or versions.get(one.key) == one.version_id is not None)
+    ]
+
+
+def _covered_finding(copy: Copy, covered: Sequence[Key]) -> Finding:
+    keys = counted(len(covered), "key")
+    return Finding(
+        "inconclusive",
+        f"{keys} of it, such as {covered[0]!r}, under delete markers that lastgood did not put"
+        " there: restores read them by version, until something removes that;"
+        f" `lastgood quarantine undo {copy.checkpoint}` removes the markers",
+    )
+
+
+def _check(
+    store: Store,
+    copy: Copy,
+    manifest: bytes,
+    versions: Mapping[str, str | None],
+    progress: Progress | None,
+) -> Finding:
     try:
         parsed = _manifest(store, copy, manifest)
     except (KeyMissing, errors.InvalidInput) as error:
         return absent_or_failed(store, str(error), [], 0)
     expected = [
-        ExpectedObject(Key(layout.object_key(copy.prefix, one.path)), one.size_bytes, one.sha256)
+        ExpectedObject(key, one.size_bytes, one.sha256, version_id=versions.get(key))
         for one in parsed.objects
+        for key in [Key(layout.object_key(copy.prefix, one.path))]
     ]
     verified = verify_objects(store, expected, reread=True, progress=progress)
     bytes_read = sum(one.bytes_read for one in verified)

@@ -73,7 +73,7 @@ class Ladder:
     ) -> Examined:
         """Examine a copy at a level. Never raises for what is wrong with it or its store."""
         if level is Level.CHECKSUM:
-            found = checksum.check(store, subject.copy, subject.manifest)
+            found = checksum.check(store, subject.copy, subject.manifest, subject.objects)
             return Examined(found, checksum.VALIDATOR, self.versions[level])
         manifest = canonical.parse_canonical(subject.manifest)
         if level is Level.FORMAT:
@@ -84,7 +84,14 @@ class Ladder:
             found = restore_level.check(store, subject.copy, manifest, subject.objects, contract)
         else:
             found = pod_level.check(
-                store, subject.copy, manifest, subject.manifest, contract, subject.lent, self.pods
+                store,
+                subject.copy,
+                manifest,
+                subject.manifest,
+                subject.objects,
+                contract,
+                subject.lent,
+                self.pods,
             )
         return Examined(found, restore_level.VALIDATOR, _version(contract))
 

@@ -8,9 +8,10 @@ command reports is judged here, by the same rule as that of a command on this ma
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.copies import Copy, CopyObject
 from lastgood.errors import InvalidInput
 from lastgood.flows.validation import checksum, restore_verdict
 from lastgood.flows.validation.findings import Finding, settled
@@ -44,6 +45,7 @@ def check(
     copy: Copy,
     manifest: Manifest,
     body: bytes,
+    objects: Sequence[CopyObject],
     contract: Contract,
     lent: Lent,
     pods: Pods | None,
@@ -70,7 +72,10 @@ def check(
     plan = pod_plan(contract, pod, copy, contract.words(places), lent, url)
     run = pods.run(plan)
     end = told_by(run)
-    finding = _judged(store, copy, manifest, body, contract, end)
+    if end.fetched == FETCH_CORRUPT and end.outcome.ended == "not-started":
+        finding = _reread(store, copy, body, objects, end)
+    else:
+        finding = _judged(manifest, contract, end)
     return finding.with_process(_topology(contract, manifest, plan, run, end), run.last_lines)
 
 
@@ -85,20 +90,18 @@ def _places(contract: Contract, pod: Pod, manifest: Manifest) -> dict[str, str]:
     }
 
 
-def _judged(
-    store: Store, copy: Copy, manifest: Manifest, body: bytes, contract: Contract, end: PodEnd
-) -> Finding:
+def _judged(manifest: Manifest, contract: Contract, end: PodEnd) -> Finding:
     if end.fetched not in (None, 0) and end.outcome.ended == "not-started":
-        if end.fetched == FETCH_CORRUPT:
-            return _reread(store, copy, body, end)
         return Finding("inconclusive", f"the pod could not fetch it: {end.fetch_message}")
     return restore_verdict.judged(contract, manifest, end.outcome, end.report.encode())
 
 
-def _reread(store: Store, copy: Copy, body: bytes, end: PodEnd) -> Finding:
+def _reread(
+    store: Store, copy: Copy, body: bytes, objects: Sequence[CopyObject], end: PodEnd
+) -> Finding:
     """The pod received other bytes than were committed: from the store, or from what lies between.
     The store itself is asked."""
-    found = checksum.check(store, copy, body)
+    found = checksum.check(store, copy, body, objects)
     if found.verdict == "pass":
         reason = f"the pod received other bytes than the store has: {end.fetch_message}"
         return Finding("inconclusive", reason, found.bytes_read)
