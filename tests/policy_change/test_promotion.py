@@ -76,7 +76,13 @@ def test_a_promotion_needs_a_fresh_difference_against_the_policy_in_force(
     ):
         promote(world, one)
     diff(world, "short@v1", one)
+    (fits,) = world.row("SELECT max(difference_id) FROM lastgood.policy_differences")
+    with monkeypatch.context() as older:  # what is newer and does not fit hides nothing
+        older.setattr(policy_diff, "made_by", lambda: ("0.0.9", "2020a"))
+        diff(world, "short@v1", one)
+    diff(world, "short@v1", one, until=world.now() - timedelta(days=2))
     told = promote(world, one)
+    assert told.difference_id == fits
     assert (told.name, told.replaces, told.asked_by) == (one, "short@v1", "operator:ann")
     assert in_force(world) == one
     with pytest.raises(errors.Conflict, match="in force already"):

@@ -49,6 +49,18 @@ class DifferenceRow(NewDifference):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What says whether a difference still shows what a promotion does: by what it was made, when,
+    and until when its window goes."""
+
+    difference_id: int
+    to_at: datetime
+    code_version: str
+    time_zone_version: str
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
     """A promotion as it was asked for, with its approval and the first mark under it where there
     are these. `effective_from` is the instant that was asked for."""
@@ -151,19 +163,20 @@ def differences(tx: Transaction, project: str, *, limit: int = 100) -> list[dict
     )
 
 
-def newest_difference(
-    tx: Transaction, project: str, current_digest: str, candidate_digest: str
-) -> DifferenceRow | None:
-    """The newest difference of two policies by their digests."""
-    row = tx.execute(
-        f"""
-        SELECT {_DIFFERENCE} FROM policy_differences
+def between(
+    tx: Transaction, project: str, current_digest: str, candidate_digest: str, *, limit: int = 100
+) -> list[Shown]:
+    """The differences of two policies by their digests, the newest first."""
+    rows = tx.execute(
+        """
+        SELECT difference_id, to_at, code_version, time_zone_version, recorded_at
+          FROM policy_differences
          WHERE project = %s AND current_digest = %s AND candidate_digest = %s
-         ORDER BY recorded_at DESC, difference_id DESC LIMIT 1
+         ORDER BY recorded_at DESC, difference_id DESC LIMIT %s
         """,
-        (project, current_digest, candidate_digest),
-    ).fetchone()
-    return DifferenceRow(**row) if row else None
+        (project, current_digest, candidate_digest, limit),
+    )
+    return [Shown(**row) for row in rows]
 
 
 def ask(

@@ -17,7 +17,7 @@ from lastgood import errors
 from lastgood.catalog import history, locks, policies, projects, promotions
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.projects import PolicyVersion
-from lastgood.catalog.promotions import DifferenceRow, Kind, Promotion
+from lastgood.catalog.promotions import Kind, Promotion, Shown
 from lastgood.flows import sane_clock
 from lastgood.flows.retention.mark import made_by
 from lastgood.rules.policy import Policy
@@ -264,39 +264,49 @@ def _fresh_difference(
     now: datetime,
     effect: datetime | None,
     fresh: timedelta,
-) -> DifferenceRow:
-    """The difference that shows what a promotion does, made by the code and the time-zone data that
-    will decide. It has to be fresh now, and still when the promotion takes effect: nobody looks
-    again at that instant."""
+) -> Shown:
+    """The newest difference that shows what a promotion does, made by the code and the time-zone
+    data that will decide. It has to be fresh now, and still when the promotion takes effect: nobody
+    looks again at that instant. Where none fits, Conflict says why the newest does not."""
     way_out = (
         f"run `lastgood policy diff {current.name} {candidate.name} -p {current.project}` and look"
         " at it"
     )
-    found = promotions.newest_difference(tx, current.project, current.digest, candidate.digest)
-    if found is None:
+    found = promotions.between(tx, current.project, current.digest, candidate.digest)
+    if not found:
         raise errors.Conflict(
             reason=f"no difference between {current.name}, which is in force, and {candidate.name}"
             f" was recorded; {way_out}"
         )
-    made, now_made = (found.code_version, found.time_zone_version), made_by()
+    for one in found:
+        if _unfit(one, now, effect, fresh, way_out) is None:
+            return one
+    raise errors.Conflict(reason=str(_unfit(found[0], now, effect, fresh, way_out)))
+
+
+def _unfit(
+    shown: Shown, now: datetime, effect: datetime | None, fresh: timedelta, way_out: str
+) -> str | None:
+    """Why a difference does not show what a promotion does; None if it does."""
+    made, now_made = (shown.code_version, shown.time_zone_version), made_by()
     if made != now_made:
-        raise errors.Conflict(
-            reason=f"difference {found.difference_id} was made by code {made[0]} with time-zone"
+        return (
+            f"difference {shown.difference_id} was made by code {made[0]} with time-zone"
             f" data {made[1]}, and this is {now_made[0]} with {now_made[1]}; where this one runs,"
             f" {way_out} again"
         )
-    seen: Mapping[str, datetime] = {"was recorded": found.recorded_at, "ends": found.to_at}
+    seen: Mapping[str, datetime] = {"was recorded": shown.recorded_at, "ends": shown.to_at}
     for verb, at in seen.items():
         if now - at > fresh:
-            raise errors.Conflict(
-                reason=f"difference {found.difference_id} {verb} at {instant_text(at)}, longer ago"
+            return (
+                f"difference {shown.difference_id} {verb} at {instant_text(at)}, longer ago"
                 f" than promotion.difference_max_age of {duration_text(fresh)}; {way_out}"
             )
         if effect is not None and effect - at > fresh:
-            raise errors.Conflict(
-                reason=f"difference {found.difference_id} {verb} at {instant_text(at)}, and the"
+            return (
+                f"difference {shown.difference_id} {verb} at {instant_text(at)}, and the"
                 f" promotion is to take effect at {instant_text(effect)}, later than that by more"
                 f" than promotion.difference_max_age of {duration_text(fresh)}; {way_out} nearer to"
                 " that instant"
             )
-    return found
+    return None
