@@ -26,6 +26,7 @@ from lastgood.errors import (
     Unavailable,
 )
 from lastgood.flows.cleaning import cleanup
+from lastgood.flows.handed_over import handed_over_by
 from lastgood.flows.jobs import commit, verify
 from lastgood.flows.reconciliation import bursts
 from lastgood.flows.retention import mark
@@ -352,9 +353,10 @@ def fail_if_drill_failed(told: Mapping[str, Any]) -> None:
     """Raise DrillFailed for what `drill_project` returned, if it did not pass."""
     from lastgood.flows.drills.drill import DrillFailed
 
-    if not told["passed"]:
-        failed = "; ".join(told["failed"]) or "it showed nothing"
-        raise DrillFailed(drill=told["drill"], project=told["project"], failed=failed)
+    with handed_over_by("restore_and_live"):
+        if not told["passed"]:
+            failed = "; ".join(told["failed"]) or "it showed nothing"
+            raise DrillFailed(drill=told["drill"], project=told["project"], failed=failed)
 
 
 def report_folder() -> Path:

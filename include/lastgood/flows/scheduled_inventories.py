@@ -16,6 +16,7 @@ from typing import Any
 from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
 from lastgood.errors import NotFound
+from lastgood.flows.handed_over import handed_over_by
 from lastgood.flows.inventories import by_name
 from lastgood.flows.inventories.completion import complete
 from lastgood.flows.inventories.kept import KeptFile, Place
@@ -62,9 +63,12 @@ def begin_all() -> list[dict[str, Any]]:
 
 def shards_of(begun: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One entry for each shard of each inventory. Raises StoreError beyond what one run maps."""
-    found = [
-        {"begun": {**one, "shards": []}, "shard": shard} for one in begun for shard in one["shards"]
-    ]
+    with handed_over_by("begin"):
+        found = [
+            {"begun": {**one, "shards": []}, "shard": shard}
+            for one in begun
+            for shard in one["shards"]
+        ]
     if len(found) > _TASKS:
         reason = f"{len(found)} shards are more than one run takes: raise `objects_per_shard`"
         raise StoreError(store="-", key="", reason=reason)
@@ -73,17 +77,19 @@ def shards_of(begun: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def list_one(begun: Mapping[str, Any], shard: Sequence[Any]) -> dict[str, Any]:
     """List one shard and publish its file; answers whose it is."""
-    inventory = Begun.from_json(begun)
+    with handed_over_by("begin"):
+        inventory, listed = Begun.from_json(begun), Shard(*shard)
     with services() as opened:
         place = Place(opened.stores[inventory.place], inventory.store, inventory.inventory)
-        file = list_shard(opened.stores[inventory.store], place, Shard(*shard))
+        file = list_shard(opened.stores[inventory.store], place, listed)
     return {"inventory": inventory.inventory, "file": file.to_json()}
 
 
 def complete_one(begun: Mapping[str, Any], listed: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Complete one store's inventory from its shards' files, and delete those whose time is over.
     Raises ListingUnusable where a shard's task failed: the inventory is unusable then."""
-    store = str(begun["store"])
+    with handed_over_by("begin"):
+        store = str(begun["store"])
     with services() as opened:
         everybody, here = _projects(opened, store)
         if begun.get("report"):
@@ -91,10 +97,7 @@ def complete_one(begun: Mapping[str, Any], listed: Iterable[Mapping[str, Any]]) 
                 opened.catalog, opened.stores, store, accounts_for=here, actor=ACTOR
             )
         else:
-            inventory = Begun.from_json(begun)
-            files = [
-                KeptFile(**one["file"]) for one in listed if one["inventory"] == inventory.inventory
-            ]
+            inventory, files = _read(begun, listed)
             manifest = complete(
                 opened.catalog,
                 opened.stores[store],
@@ -118,6 +121,18 @@ def complete_one(begun: Mapping[str, Any], listed: Iterable[Mapping[str, Any]]) 
     }
 
 
+def _read(
+    begun: Mapping[str, Any], listed: Iterable[Mapping[str, Any]]
+) -> tuple[Begun, list[KeptFile]]:
+    with handed_over_by("begin"):
+        inventory = Begun.from_json(begun)
+    with handed_over_by("list_shard"):
+        files = [
+            KeptFile(**one["file"]) for one in listed if one["inventory"] == inventory.inventory
+        ]
+    return inventory, files
+
+
 def _projects(opened: Services, store: str) -> tuple[list[str], list[str]]:
     """Every project, and those that have or may have bytes in a store."""
     with opened.catalog.transaction() as tx:
@@ -132,7 +147,8 @@ def report_project(
     Raises StoreError for a store without one, after the others' reports are written."""
     from lastgood.flows.reconciliation import reconcile  # the checks take seconds to import
 
-    named = {str(one["store"]): str(one["inventory"]) for one in completed}
+    with handed_over_by("complete"):
+        named = {str(one["store"]): str(one["inventory"]) for one in completed}
     with services() as opened:
         return reconcile.run(
             opened.catalog,
@@ -166,10 +182,12 @@ def report_again(project: str, start: datetime, end: datetime) -> dict[str, Any]
 
 def fail_if_store_checks_failed(reports: Iterable[Mapping[str, Any]]) -> None:
     """Raise StoreChecksFailed for what the reports' tasks answered, if the totals of a whole store
-    failed a check: once for each store, however many projects share it."""
+    failed a check: once for each store, however many projects share it. Raises
+    HandedOverByOtherCode."""
     from lastgood.flows.reconciliation import reconcile
 
-    reconcile.raise_if_store_failed(reports)
+    with handed_over_by("reconcile"):
+        reconcile.raise_if_store_failed(reports)
 
 
 def fail_if_checks_failed(report: Mapping[str, Any]) -> None:
@@ -179,4 +197,5 @@ def fail_if_checks_failed(report: Mapping[str, Any]) -> None:
     if "skipped" in report:
         _log.warning("no report: %s", report["skipped"])
         return
-    reconcile.raise_if_failed(report)
+    with handed_over_by("reconcile"):
+        reconcile.raise_if_failed(report)
