@@ -26,19 +26,26 @@ def of_day(tx: Transaction, project: str) -> Day:
         WITH day AS (
           SELECT catalog_clock() - interval '1 day' AS since
         ), approved AS (
-          SELECT unnest(q.to_quarantine) AS copy_id
+          SELECT q.policy_digest, a.recorded_at AS at, unnest(q.to_quarantine) AS copy_id
             FROM sweep_requests q JOIN sweep_approvals a USING (request_id), day
            WHERE q.project = %(project)s AND a.recorded_at > day.since - interval '1 day'
         ), taken AS (
-          SELECT DISTINCT c.copy_id, c.state
-            FROM copy_transitions t JOIN copies c USING (copy_id), day
+          SELECT DISTINCT ON (t.copy_id) t.copy_id, t.recorded_at AS at, m.policy_digest, c.state,
+                 (SELECT max(back.recorded_at) FROM copy_transitions back
+                   WHERE back.copy_id = t.copy_id AND back.to_state = 'present') AS present_at
+            FROM copy_transitions t JOIN copies c USING (copy_id)
+                 LEFT JOIN marks m USING (mark_id), day
            WHERE t.project = %(project)s AND t.to_state = 'quarantined'
              AND t.recorded_at > day.since
              AND t.recorded_at >= c.recorded_at + interval '1 day' AND c.state <> 'present'
+           ORDER BY t.copy_id, t.number DESC
         )
         SELECT day.since,
-               (SELECT count(*) FROM taken
-                 WHERE copy_id NOT IN (SELECT copy_id FROM approved)) AS taken,
+               (SELECT count(*) FROM taken WHERE NOT EXISTS (
+                  SELECT FROM approved
+                   WHERE approved.copy_id = taken.copy_id
+                     AND approved.policy_digest = taken.policy_digest
+                     AND approved.at BETWEEN taken.present_at AND taken.at)) AS taken,
                (SELECT count(*) FROM copies c
                  WHERE c.project = %(project)s AND c.state <> 'deleted'
                    AND c.recorded_at <= day.since)
