@@ -13,6 +13,7 @@ from lastgood import errors
 from lastgood.catalog import projects
 from lastgood.catalog.copies import Copy
 from lastgood.catalog.promotions import Promotion
+from lastgood.flows import scheduled
 from lastgood.flows.policy_change import policy_diff, promotion
 from lastgood.flows.retention import mark
 from lastgood.flows.settings import apply as applying
@@ -122,7 +123,10 @@ def test_the_first_mark_under_a_promotion_says_so_and_its_sweep_waits(world: Wor
     assert first == told["mark_id"]
 
 
-def test_the_former_share_guard_holds_over_the_first_sweep(world: World) -> None:
+def test_the_former_share_guard_holds_over_the_first_sweep_and_asks_once_it_may_go(
+    world: World, catalog_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LASTGOOD_CATALOG", catalog_dsn)
     world.promote(
         {
             "roles": {"hot": {"keep": "newest", "count": 9}},
@@ -133,11 +137,14 @@ def test_the_former_share_guard_holds_over_the_first_sweep(world: World) -> None
     lax = {"grace": "1h", "share_guard": "100%", "share_guard_min": 100}
     one = record(world, "candidate", ONE, quarantine=lax)
     promoted(world, one)
+    world.mark()
+    assert scheduled.plans_to_approve() == []
     world.advance(2 * HOUR)
     world.mark()
     told = world.sweep()
     assert told["quarantined"] == 0
     assert "more than quarantine.share_guard" in told["stop"]
+    assert [one["project"] for one in scheduled.plans_to_approve()] == [PROJECT]
 
 
 def test_a_second_promotion_lifts_neither_the_wait_nor_the_guard_of_the_first(

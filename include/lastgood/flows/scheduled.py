@@ -278,7 +278,8 @@ def sweep_project(project: str, handed: Iterable[object] = ()) -> Mapping[str, A
 
 def plans_to_approve() -> list[dict[str, Any]]:
     """The sweeps that wait for approval, each written down as it is shown: project, request, and
-    the words for whoever decides."""
+    the words for whoever decides. While a promotion cools nobody is asked: nothing goes then, and
+    by its end the answer would be of a mark that is too old."""
     asked = []
     with _services() as services:
         with services.catalog.transaction() as tx:
@@ -289,7 +290,7 @@ def plans_to_approve() -> list[dict[str, Any]]:
             except MarkNotSweepable as error:
                 _log.info("nothing to approve: %s", error)
                 continue
-            if plan.asks is None:
+            if plan.asks is None or plan.cools is not None:
                 continue
             request = approval.ask(services.catalog, plan)
             asked.append(
