@@ -15,7 +15,7 @@ from lastgood.stack.errors import StackError
 
 STEPS, EVERY, DIES_IN_SAVE = 120, 10, 7
 """Twelve checkpoints: six before the job dies in its seventh save, six after."""
-_PATIENCE_SECONDS = 180
+_PATIENCE_SECONDS = 900
 
 
 @dataclass(frozen=True)
