@@ -219,6 +219,30 @@ def in_state(tx: Transaction, project: str, *states: State) -> list[Copy]:
     return [_copy(row) for row in rows]
 
 
+def given_up(tx: Transaction, project: str, mark_id: int, state: State) -> list[Copy]:
+    """The project's copies in a state that a mark gives up, in the same order: these alone are
+    read, of however many there are."""
+    rows = tx.execute(
+        _SELECT
+        + """ JOIN mark_candidates m ON m.copy_id = c.copy_id AND m.mark_id = %s
+             WHERE c.project = %s AND c.state = %s"""
+        + _IN_ORDER,
+        (mark_id, project, state.value),
+    )
+    return [_copy(row) for row in rows]
+
+
+def number(tx: Transaction, project: str, *states: State) -> int:
+    """How many copies of a project are in any of these states."""
+    row = tx.execute(
+        "SELECT count(*) AS number FROM copies WHERE project = %s AND state = ANY(%s)",
+        (project, [state.value for state in states]),
+    ).fetchone()
+    assert row is not None
+    found: int = row["number"]
+    return found
+
+
 def not_carried_out(tx: Transaction, project: str) -> list[Copy]:
     """Present and quarantined copies whose store has not yet followed the newest transition."""
     rows = tx.execute(

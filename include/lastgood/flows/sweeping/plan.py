@@ -147,33 +147,28 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         mark = marks.newest(tx, project) if mark_id is None else marks.get(tx, project, mark_id)
         if mark is not None:
             _require_sweepable(tx, mark, version, policy)
-        candidates = (
-            {each.copy_id for each in marks.candidates(tx, project, mark.mark_id)}
-            if mark
-            else set[int]()
-        )
-        present = copies.in_state(tx, project, State.PRESENT)
         hidden = copies.in_state(tx, project, State.QUARANTINED)
+        taking, leaving = (
+            copies.given_up(tx, project, mark.mark_id, state) if mark else list[Copy]()
+            for state in (State.PRESENT, State.QUARANTINED)
+        )
+        existing = copies.number(tx, project, State.PRESENT, State.QUARANTINED)
         deleting = copies.in_state(tx, project, State.DELETING)
         now = history.now(tx)
         approved = standing(tx, version)
         day = takings.of_day(tx, project)
         after = promotion.aftermath(tx, project, policy, now)
-    sweepable = mark is not None
-    taking = [copy for copy in present if copy.copy_id in candidates]
-    going = [
-        copy
-        for copy in hidden
-        if copy.copy_id in candidates and copy.state_at <= now - _grace(policy, copy)
-    ]
+    due = [copy for copy in leaving if copy.state_at <= now - _grace(policy, copy)]
+    leaving_ids = {copy.copy_id for copy in leaving}
+    back = [copy for copy in hidden if copy.copy_id not in leaving_ids]
     return Plan(
         project=project,
         mark_id=mark.mark_id if mark else None,
         finish=tuple(deleting),
-        delete=tuple(going),
+        delete=tuple(due),
         quarantine=tuple(taking),
-        take_back=tuple(copy for copy in hidden if sweepable and copy.copy_id not in candidates),
-        stop=_stop(after.rules, taking, going, len(present) + len(hidden), day),
+        take_back=tuple(back) if mark else (),
+        stop=_stop(after.rules, taking, due, existing, day),
         policy_digest=version.digest,
         approved=tuple(one for one in approved if one.to_quarantine or one.to_delete),
         cools=after.cools,
