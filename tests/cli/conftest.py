@@ -35,10 +35,12 @@ class CommandLine:
 
     environment: dict[str, str]
     folder: Path
+    before: str = ""  # what its process does first
 
     def __call__(self, *arguments: object, **environment: str) -> Told:
+        program = f"{self.before}\nfrom lastgood.cli import main; main()"
         done = subprocess.run(
-            [sys.executable, "-c", "from lastgood.cli import main; main()", *map(str, arguments)],
+            [sys.executable, "-c", program, *map(str, arguments)],
             capture_output=True,
             text=True,
             check=False,

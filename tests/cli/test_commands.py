@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -61,6 +62,34 @@ def test_status_says_that_the_catalog_is_behind_its_stores(
 
     assert told.code == 1
     assert "! The catalog is behind store local" in told.out
+
+
+HANGING_MOUNT = """
+import datetime, os, time
+from lastgood.stores import hurry
+hurry.ANSWER_WITHIN = datetime.timedelta(seconds=1)
+def hanging(call):
+    def called(path, *given, **named):
+        if str(path) == os.environ["HANGS"]:
+            time.sleep(600)
+        return call(path, *given, **named)
+    return called
+os.open, os.stat = hanging(os.open), hanging(os.stat)
+"""
+
+
+def test_status_ends_although_a_mount_hangs(
+    lastgood: CommandLine, world: World, tmp_path: Path
+) -> None:
+    world.commit(1)
+    root = str(tmp_path / "mounted")
+    with world.catalog.transaction() as tx:
+        projects.put_store(tx, StoreRow("shared", "file", {"root": root}, "hall-2", "fast"))
+    told = replace(lastgood, before=HANGING_MOUNT)("status", HANGS=root)
+    assert told.code == 0
+    assert f"! Store shared does not answer: what was asked of its folder {root} did" in told.out
+    assert told.out.count("shared") == 1
+    assert "local" in told.out
 
 
 def test_status_stands_although_stores_do_not_answer_and_names_each(

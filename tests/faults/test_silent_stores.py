@@ -3,23 +3,32 @@ with it as ever."""
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
 
 from lastgood.stores import hurry, s3_patience
-from lastgood.stores.base import StoreError
+from lastgood.stores.base import EVERYTHING, Key, StoreError
+from lastgood.stores.folder_questions import FolderHangs, answered
 from lastgood.stores.hurry import hurried
+from lastgood.stores.open import StoreConfig, Stores
 from lastgood.stores.postgres import PostgresStore
 from lastgood.stores.s3 import S3Store
 from lastgood.stores.s3_client import CONFIG, prepared
 from lastgood.stores.s3_errors import StoreSilent, StoreThrottled
+from tests.concurrency.sessions import Session
 from tests.faults.s3_proxy import Answer, Rule, S3Proxy
+from tests.waiting import wait_for
 
 ATTEMPTS = 6  # of long work
 SOON = timedelta(milliseconds=50)
@@ -127,3 +136,67 @@ def test_a_database_where_packets_vanish(monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.raises(StoreError, match=r"connect: .*timeout"),
     ):
         PostgresStore("small", f"host={host} port={port} user=x dbname=x password=x", "lastgood")
+
+
+class Mount:
+    """A folder of which every opening waits for `answers`, as on a mount whose server is away, and
+    takes `each_seconds`."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.answers = threading.Event()
+        self.each_seconds = 0.0
+        self._open = os.open
+        monkeypatch.setattr(os, "open", self._opened)
+
+    def _opened(self, path: Any, *flags: Any, **options: Any) -> int:
+        if str(path) == str(self.root):
+            self.answers.wait()
+        if threading.current_thread().name.startswith("ask-cold"):
+            time.sleep(self.each_seconds)
+        return self._open(path, *flags, **options)
+
+    @property
+    def threads(self) -> int:
+        """How many threads stand in it."""
+        return sum(one.name == "ask-cold" for one in threading.enumerate())
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    with pytest.MonkeyPatch.context() as patch:
+        found = Mount(tmp_path, patch)
+        yield found
+        found.answers.set()
+        wait_for(lambda: found.threads == 0)
+
+
+def test_a_folder_that_hangs_is_told_soon_and_keeps_one_thread_however_often_it_is_asked(
+    mount: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = Stores(lambda name: StoreConfig(name, "file", str(mount.root)))
+    with monkeypatch.context() as patch:
+        patch.setattr(hurry, "ANSWER_WITHIN", SOON)
+        for _ in range(20):
+            with pytest.raises(FolderHangs, match=r"Store cold does not answer: .* for 0.05 s"):
+                stores["cold"]
+        asking = Session(lambda: stores["cold"])
+        with pytest.raises(FolderHangs):
+            asking.result()
+        assert mount.threads == 1
+        mount.answers.set()
+        wait_for(lambda: mount.threads == 0)
+    assert stores["cold"].stat(Key("absent")) is None
+
+
+def test_a_folder_that_is_slow_is_waited_for(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    mount.answers.set()
+    store = Stores(lambda name: StoreConfig(name, "file", str(mount.root)))["cold"]
+    for folder in range(5):
+        (mount.root / f"{folder}").mkdir()
+        (mount.root / f"{folder}" / "object").touch()
+    monkeypatch.setattr(hurry, "ANSWER_WITHIN", timedelta(seconds=1))
+    mount.each_seconds = 0.3
+    with hurried():
+        found = answered(store, lambda: list(store.list(EVERYTHING)))
+    assert len(found) == 5

@@ -22,6 +22,7 @@ from lastgood.rules.canonical import canonical_json
 from lastgood.rules.layout import ControlKey, ControlKind
 from lastgood.rules.names import StageId
 from lastgood.stores.base import Key, KeyExists, KeyMissing, Outcome, Prefix, Store, StoreError
+from lastgood.stores.folder_questions import answered
 from lastgood.stores.hurry import hurried
 from lastgood.stores.open import Stores
 
@@ -174,7 +175,8 @@ def refusals(
     def refusal_of(name: str) -> LastgoodError | None:
         try:
             with hurried():
-                _guard_store(catalog, stores[name], project, known)
+                store = stores[name]
+                answered(store, lambda: _guard_store(catalog, store, project, known))
         except (CatalogBehind, ForeignCatalog, Unavailable, StoreError) as refusal:
             return refusal
         return None

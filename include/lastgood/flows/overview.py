@@ -26,6 +26,7 @@ from lastgood.catalog import (
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.operator_records import ProjectStore
 from lastgood.catalog.operator_views import StageView
+from lastgood.catalog.projects import StoreRow
 from lastgood.catalog.recovery import Recovery
 from lastgood.catalog.reports import ReportSummary
 from lastgood.errors import CatalogSetup
@@ -40,6 +41,8 @@ from lastgood.rules.capacity import NO_BOUND
 from lastgood.rules.policy import Policy
 from lastgood.rules.policy_sections import CapacityPolicy
 from lastgood.rules.quantities import counted, instant_text
+from lastgood.stores.folder_questions import FolderHangs, answered_in
+from lastgood.stores.hurry import hurried
 from lastgood.stores.open import Stores, folder_of
 
 REPORT_AGE = timedelta(hours=26)
@@ -91,12 +94,13 @@ def overview(catalog: Catalog, stores: Stores, project: str | None = None) -> Ov
             *_stage_alerts(tx, stages),
             *_retirement_alerts(tx, project, now),
             *(alert for one in recovered for alert in _recovery_alerts(tx, one, stages)),
-            *_disk_alerts(tx),
             *lifecycle.alerts(tx, project),
             *_drill_alerts(tx, project),
         ]
-    refusals = _guard_alerts(catalog, stores, project)
-    return Overview(now, found, stages, [*refusals, *alerts], recovered)
+        places, catalog_folder = projects.stores(tx), _data_directory(tx)
+    refusals = list(_guard_alerts(catalog, stores, project))
+    disks = _disk_alerts(places, catalog_folder)
+    return Overview(now, found, stages, [*refusals, *alerts, *disks], recovered)
 
 
 def _guard_alerts(catalog: Catalog, stores: Stores, project: str | None) -> Iterator[str]:
@@ -250,10 +254,10 @@ def _drill_alerts(tx: Transaction, project: str | None) -> Iterator[str]:
         yield f"{one.project}: drill {one.drill_id} of {one.recorded_at:%F %T} UTC {ended}"
 
 
-def _disk_alerts(tx: Transaction) -> Iterator[str]:
+def _disk_alerts(stores: Sequence[StoreRow], catalog_folder: Path | None) -> Iterator[str]:
     """A full store must not stop the catalog, or nothing could be deleted any more."""
-    catalog_device = _device(_data_directory(tx))
-    for store in projects.stores(tx):
+    catalog_device = _device(catalog_folder)
+    for store in stores:
         if _shares_the_disk(store, catalog_device):
             yield (
                 f"{store.name} lies on the same disk as the catalog's database: when it is full,"
@@ -261,12 +265,17 @@ def _disk_alerts(tx: Transaction) -> Iterator[str]:
             )
 
 
-def _shares_the_disk(store: projects.StoreRow, catalog_device: int | None) -> bool:
+def _shares_the_disk(store: StoreRow, catalog_device: int | None) -> bool:
     if store.kind == "postgres":
         return not store.config["connection"]
     if store.kind != "file" or catalog_device is None:
         return False
-    return _device(folder_of(store.config["root"])) == catalog_device
+    root = folder_of(store.config["root"])
+    try:
+        with hurried():
+            return answered_in(root, store.name, lambda: _device(root)) == catalog_device
+    except FolderHangs:  # which the guard tells
+        return False
 
 
 def _data_directory(tx: Transaction) -> Path | None:

@@ -12,6 +12,7 @@ from lastgood.errors import NotFound
 from lastgood.rules.store_profile import FoundProfile
 from lastgood.stores.asked_once import AskedOnce
 from lastgood.stores.base import Store, StoreError
+from lastgood.stores.folder_questions import answered_in
 from lastgood.stores.hurry import hurried
 
 
@@ -54,7 +55,10 @@ def open_store(config: StoreConfig) -> Store:
     if config.kind == "file":
         from lastgood.stores.file import FileStore
 
-        return FileStore(config.name, folder_of(config.root), direct=config.direct)
+        root = folder_of(config.root)
+        return answered_in(
+            root, config.name, lambda: FileStore(config.name, root, direct=config.direct)
+        )
     if config.kind == "s3":
         from lastgood.stores.s3 import open_s3
         from lastgood.stores.s3_encryption import encryption_of

@@ -15,6 +15,7 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from lastgood.stores.base import AccessRefused, ForeignEntry, StoreError
+from lastgood.stores.folder_questions import still_answers
 from lastgood.stores.keys import Path
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -69,6 +70,7 @@ class Tree:
 
     def open_folder(self, fd: int, name: bytes) -> int:
         """A descriptor of a folder in a folder. ForeignEntry for a symbolic link."""
+        still_answers()
         try:
             return os.open(name, FOLDER, dir_fd=fd)
         except OSError as error:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from lastgood.rules.shards import WHOLE, Shard
 from lastgood.stores.base import AccessRefused, Key, StoredObject, StoreError
+from lastgood.stores.folder_questions import still_answers
 from lastgood.stores.keys import RESERVED
 from lastgood.stores.tree import FOLDER, Tree, shown
 
@@ -50,6 +51,7 @@ class _Walk:
         self, fd: int, prefix: str, depth: int, foreign: str | None, raw: bytes | None
     ) -> Iterator[StoredObject]:
         """`raw` is the exact prefix where it is not what `prefix` shows."""
+        still_answers()
         try:
             names = _names(fd, skip_reserved=prefix == "")
         except PermissionError:
