@@ -459,7 +459,7 @@ def test_the_server_refuses_a_writer_that_looked_too_early(store: S3Store) -> No
     store.stat = lambda key: None  # type: ignore[method-assign]
     with pytest.raises(KeyExists):
         store.complete_upload(KEY, upload_id, [part])
-    assert store._put_if_none(KEY, b"other") is None
+    assert store._small._put_if_none(KEY, b"other") is None
     assert store.read(KEY) == b"hello"
 
 

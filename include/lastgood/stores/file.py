@@ -13,13 +13,12 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from heapq import merge
-from itertools import groupby
 from pathlib import Path as FilePath
 from typing import BinaryIO, cast
 
 from lastgood.rules.accounting import Number
 from lastgood.rules.shards import WHOLE, Shard
-from lastgood.stores.attestations import attested, forget, whole_sha256
+from lastgood.stores.attestations import attested, whole_sha256
 from lastgood.stores.base import (
     EVERYTHING,
     Key,
@@ -40,15 +39,17 @@ from lastgood.stores.base import (
     UploadId,
     Usage,
 )
+from lastgood.stores.file_deletes import deleted
 from lastgood.stores.file_numbers import file_numbers
 from lastgood.stores.file_uploads import FileUploads
+from lastgood.stores.file_usage import file_usage
 from lastgood.stores.folders import move, protect_below, prune_below
-from lastgood.stores.keys import ATTESTED, QUARANTINE, Path, path_of, prefix_path_of
+from lastgood.stores.keys import QUARANTINE, Path, path_of, prefix_path_of
 from lastgood.stores.listing import StreamedListing
 from lastgood.stores.parts import part_bytes_for
 from lastgood.stores.ranged import RangedReader
-from lastgood.stores.tree import Tree, read_small, remove, spelled
-from lastgood.stores.walk import NOT_UTF8, Tally, listed, objects_below
+from lastgood.stores.tree import Tree, read_small
+from lastgood.stores.walk import listed, objects_below
 
 
 class FileStore:
@@ -93,7 +94,7 @@ class FileStore:
 
     def stat(self, key: Key) -> StoredObject | None:
         with self._tree.translated(key, "stat"):
-            file = self._lstat(path_of(self.name, key))
+            file = self._tree.lstat(path_of(self.name, key))
             if file is None or stat.S_ISDIR(file.st_mode):
                 return None
             sha256 = whole_sha256(attested(self._tree, key, file))
@@ -101,7 +102,7 @@ class FileStore:
 
     def attested_parts(self, key: Key) -> Sequence[Part] | None:
         with self._tree.translated(key, "stat"):
-            file = self._lstat(path_of(self.name, key))
+            file = self._tree.lstat(path_of(self.name, key))
             return None if file is None else attested(self._tree, key, file)
 
     @contextmanager
@@ -121,41 +122,7 @@ class FileStore:
             yield cast(BinaryIO, RangedReader(self._tree, key, fd, start, size_bytes))
 
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
-        for _, together in groupby(objects, key=self._folder_of):
-            yield from self._delete_from_folder(list(together))
-
-    def _folder_of(self, one: StoredObject) -> tuple[Path, bool]:
-        return self._place(one)[:-1], one.foreign == NOT_UTF8
-
-    def _delete_from_folder(self, objects: Sequence[StoredObject]) -> list[KeyOutcome]:
-        parent = self._place(objects[0])[:-1]
-        try:
-            if objects[0].foreign == NOT_UTF8:
-                parent = self._tree.spelled(parent)
-            with (
-                self._tree.translated(objects[0].key, "delete"),
-                self._tree.folder(parent) as folder,
-            ):
-                outcomes = [self._delete_one(folder, one) for one in objects]
-                os.fsync(folder)
-        except (FileNotFoundError, NotADirectoryError):
-            outcomes = [KeyOutcome(one.key, one.version_id, Outcome.ABSENT) for one in objects]
-        self._prune(parent)
-        return outcomes
-
-    def _delete_one(self, folder: int, one: StoredObject) -> KeyOutcome:
-        name = self._place(one)[-1]
-        try:
-            if one.foreign == NOT_UTF8:
-                name = spelled(folder, name)
-            if not one.hidden or self._lstat(path_of(self.name, one.key)) is None:
-                forget(self._tree, one.key)
-            remove(folder, name)
-        except FileNotFoundError:
-            return KeyOutcome(one.key, one.version_id, Outcome.ABSENT)
-        except OSError as error:
-            return KeyOutcome(one.key, one.version_id, Outcome.REFUSED, error.strerror)
-        return KeyOutcome(one.key, one.version_id, Outcome.GONE)
+        return deleted(self._tree, objects, prune=self._prune)
 
     def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], Lock]:
         return {}
@@ -224,58 +191,13 @@ class FileStore:
             protect_below(self._tree, path)
 
     def usage(self, prefix: Prefix = EVERYTHING) -> Usage:
-        path = prefix_path_of(self.name, prefix)
-        tally = Tally()
-        with self._tree.translated(prefix, "account"):
-            for place in (path, (QUARANTINE, *path)):
-                with (
-                    suppress(FileNotFoundError, NotADirectoryError),
-                    self._tree.folder(place) as folder,
-                ):
-                    tally.add_below(folder, skip_reserved=place == ())
-            causes = self._unlisted(prefix, tally)
-            disk = os.statvfs(self.root)
-        return Usage(
-            tally.used_bytes,
-            disk.f_blocks * disk.f_frsize,
-            how="file sizes",
-            allocated_bytes=tally.allocated_bytes,
-            causes={cause: size for cause, size in causes.items() if size},
-        )
+        return file_usage(self._tree, self._uploads, prefix)
 
     def numbers(self) -> Sequence[Number]:
         """See `numbers.AccountsFurther`: blocks on disk, the file system, a project quota."""
         with self._tree.translated(EVERYTHING, "account"):
             parts = sum(upload.part_bytes_held for upload in self._uploads.pending(EVERYTHING))
             return file_numbers(self._tree, parts)
-
-    def _unlisted(self, prefix: Prefix, tally: Tally) -> dict[str, int]:
-        """Count what is neither a listed object nor a finished part, and name it."""
-        unfinished = records = stray = 0
-        for upload in self._uploads.held(prefix):
-            records += upload.record_bytes
-            if upload.data is not None and tally.add(upload.data):
-                beyond = upload.data.st_size - upload.part_bytes
-                unfinished += beyond if upload.began else 0
-                stray += 0 if upload.began else beyond
-            else:
-                tally.repeated_bytes += upload.part_bytes
-        if prefix == "":
-            records += self._uploads.scratch_bytes()
-            stray_files = self._uploads.stray_bytes()
-            tally.used_bytes += stray_files
-            stray += stray_files
-            with suppress(FileNotFoundError), self._tree.folder((ATTESTED,)) as folder:
-                own = Tally()
-                own.add_below(folder)
-                records += own.used_bytes
-        tally.used_bytes += records
-        return {
-            "store-records": records,
-            "unfinished-parts": unfinished,
-            "stray-parts": stray,
-            "hard-links": -tally.repeated_bytes,
-        }
 
     def part_bytes(self, size_bytes: int) -> int:
         return part_bytes_for(size_bytes)
@@ -357,17 +279,6 @@ class FileStore:
         if not path:
             raise StoreError(store=self.name, key=prefix, reason="this is the whole store")
         return path
-
-    def _place(self, one: StoredObject) -> Path:
-        path = path_of(self.name, one.key)
-        return (QUARANTINE, *path) if one.hidden else path
-
-    def _lstat(self, path: Path) -> os.stat_result | None:
-        try:
-            with self._tree.folder(path[:-1]) as folder:
-                return os.stat(path[-1], dir_fd=folder, follow_symlinks=False)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
 
     def _stat_or_missing(self, key: Key) -> StoredObject:
         found = self.stat(key)

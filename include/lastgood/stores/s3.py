@@ -3,7 +3,6 @@ replaced."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -47,7 +46,7 @@ from lastgood.stores.s3_client import (
     translated,
 )
 from lastgood.stores.s3_deletes import bulk_form
-from lastgood.stores.s3_digests import header_of, told_by
+from lastgood.stores.s3_digests import told_by
 from lastgood.stores.s3_encryption import NOT_ASKED, Encryption
 from lastgood.stores.s3_errors import VersioningChanged, VersioningSuspended
 from lastgood.stores.s3_lifecycle import BucketLifecycle
@@ -55,13 +54,13 @@ from lastgood.stores.s3_locks import S3Locks
 from lastgood.stores.s3_numbers import s3_numbers
 from lastgood.stores.s3_objects import S3Objects
 from lastgood.stores.s3_reader import S3Reader
+from lastgood.stores.s3_small import S3SmallObjects
 from lastgood.stores.s3_uploads import S3Uploads
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn")  # where CloudWatch knows the bucket
-PUT_ATTEMPTS = 5  # of a conditional write that lost a race (409)
 
 
 def open_s3(
@@ -123,10 +122,21 @@ class S3Store:
             hides=versioned,
             locks=versioned and self._locks.possible(),
         )
-        # Servers were seen that refuse a conditional write only in a bucket without versions.
-        self._first_counts = versioned and not found.has(Ability.CONDITIONAL_PUT)
         self._objects = S3Objects(
             client, name, bucket, self.prefix, versioned=versioned, form=bulk_form(found)
+        )
+        self._small = S3SmallObjects(
+            client,
+            name,
+            bucket,
+            self.prefix,
+            self._objects,
+            self.stat,
+            # Servers were seen that refuse a conditional write only in a bucket without versions.
+            first_counts=versioned and not found.has(Ability.CONDITIONAL_PUT),
+            versioned=versioned,
+            attests=self.profile.attests_sha256,
+            encryption=encryption,
         )
         self._uploads = S3Uploads(
             client,
@@ -158,58 +168,10 @@ class S3Store:
             raise VersioningChanged(store=self.name, key="", bucket=self.bucket)
 
     def put_new(self, key: Key, data: bytes) -> StoredObject:
-        path_of(self.name, key)
-        for _ in range(PUT_ATTEMPTS):
-            # The look before is for servers that ignore If-None-Match.
-            there = self._objects.first(key) if self._first_counts else self.stat(key)
-            if there is not None:
-                if there.size_bytes != len(data) or self.read(key) != data:
-                    raise KeyExists(store=self.name, key=key)
-                return there
-            written = self._put_if_none(key, data)
-            if written is not None and self._stays(written):
-                return written
-        raise StoreError(store=self.name, key=key, reason="another writer was always first")
-
-    def _stays(self, written: StoredObject) -> bool:
-        """Whether what was just written is what counts under its key; if not, it is taken back."""
-        if not self._first_counts:
-            return True
-        first = self._objects.first(written.key)
-        if first is None or first.version_id == written.version_id:
-            return True
-        list(self._objects.delete([written]))
-        return False
-
-    def _put_if_none(self, key: Key, data: bytes) -> StoredObject | None:
-        """None if somebody else wrote meanwhile, whatever became of it."""
-        request: Any = {**self._where(key), "Body": data, **self.encryption.request}
-        if self.profile.attests_sha256:
-            request["ChecksumSHA256"] = header_of(hashlib.sha256(data).hexdigest())
-        with translated(self.name, key, "write"):
-            try:
-                answer = self._client.put_object(**request, IfNoneMatch="*")
-            except ClientError as error:
-                if code_of(error) in ("PreconditionFailed", "412", "ConditionalRequestConflict"):
-                    return None
-                if code_of(error) not in UNSUPPORTED:
-                    raise
-                answer = self._client.put_object(**request)
-        version_id = answer.get("VersionId") if self.profile.versioned else None
-        return StoredObject(key, len(data), version_id=version_id)
+        return self._small.put_new(key, data)
 
     def read(self, key: Key, *, limit_bytes: int = 64 << 20) -> bytes:
-        version_id = None
-        if self._first_counts:
-            first = self._objects.first(key)
-            if first is None:
-                raise KeyMissing(store=self.name, key=key)
-            version_id = first.version_id
-        with self.open(key, size_bytes=limit_bytes + 1, version_id=version_id) as stream:
-            data = stream.read()
-        if len(data) > limit_bytes:
-            raise StoreError(store=self.name, key=key, reason=f"larger than {limit_bytes} bytes")
-        return data
+        return self._small.read(key, limit_bytes)
 
     def stat(self, key: Key) -> StoredObject | None:
         head = self._head(key)

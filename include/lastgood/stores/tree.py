@@ -77,6 +77,14 @@ class Tree:
             self._refuse_symlink(fd, name, error)
             raise
 
+    def lstat(self, path: Path) -> os.stat_result | None:
+        """What stands at a path, itself and not what it points to; None where nothing does."""
+        try:
+            with self.folder(path[:-1]) as folder:
+                return os.stat(path[-1], dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def open_file(self, fd: int, name: bytes, flags: int = FILE) -> int:
         """A descriptor of a regular file in a folder. ForeignEntry for anything else."""
         try:
