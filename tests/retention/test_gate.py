@@ -225,8 +225,10 @@ def test_what_was_taken_back_since_the_plan_waits_for_a_grace_and_an_approval_of
     world.mark()
     if hidden_again:
         world.sweep()
-    for planned in plans:
-        sweep.execute(world.catalog, world.stores, planned, "dag:test")
+    left = [
+        sweep.execute(world.catalog, world.stores, planned, "dag:test")["left"] for planned in plans
+    ]
+    assert left == [0 if hidden_again else 1, 1]
     assert world.state(three[0]) == ("quarantined" if hidden_again else "present")
 
 

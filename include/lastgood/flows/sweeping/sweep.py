@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,7 @@ __all__ = ["DryRun", "Plan", "dry_run", "execute", "judge_copy", "plan", "run"]
 
 
 _log = logging.getLogger(__name__)
+_HIDDEN = (State.QUARANTINED, *copies.GONE)
 
 
 @dataclass(slots=True)
@@ -189,8 +190,7 @@ class _Sweeping:
         evidence = self.lookout.evidence_for(copy)
         with self.catalog.transaction() as tx:
             judged = self._judge(tx, copy, evidence)
-            if self._is_changed(copy, judged.copy):
-                self.told.counts["quarantined meanwhile"] += judged.copy.state is not State.PRESENT
+            if self._is_changed(copy, judged.copy, "quarantined", _HIDDEN):
                 return
             if not judged.verdict.allowed:
                 self.told.stays(judged.copy, judged.verdict)
@@ -222,8 +222,7 @@ class _Sweeping:
         undone: list[int] = []
         with self.catalog.transaction() as tx:
             judged = self._judge(tx, copy, evidence)
-            if self._is_changed(copy, judged.copy):
-                self.told.counts["deleted meanwhile"] += judged.copy.state in copies.GONE
+            if self._is_changed(copy, judged.copy, "deleted", copies.GONE):
                 return
             if judged.verdict.allowed:
                 self._intend(tx, judged)
@@ -260,11 +259,16 @@ class _Sweeping:
         point("sweep.after-proof")
         self.told.counts["deleted"] += 1
 
-    @staticmethod
-    def _is_changed(planned: Copy, now: Copy) -> bool:
-        """Whether a copy changed its state since the plan: what was taken back meanwhile, or taken
-        back and hidden again, has a grace and an approval of its own to wait for."""
-        return planned.transition != now.transition
+    def _is_changed(self, planned: Copy, now: Copy, step: str, after: Collection[State]) -> bool:
+        """Whether a copy changed its state since the plan. Another run may have taken the step;
+        what was taken back, or taken back and hidden again, is left to the next plan: it has a
+        grace and an approval of its own to wait for."""
+        if planned.transition == now.transition:
+            return False
+        is_done = now.state in after
+        self.told.counts[f"{step} meanwhile"] += is_done
+        self.told.left += not is_done
+        return True
 
     def _judge(self, tx: Transaction, copy: Copy, evidence: Evidence) -> Judged:
         return judge_copy(tx, copy.project, copy.copy_id, self.plan.mark_id, evidence)
