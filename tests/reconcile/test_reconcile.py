@@ -273,6 +273,26 @@ def test_a_listing_that_fails_feeds_no_report_and_closes_no_finding(
     assert finding.state == "open"
 
 
+def test_a_report_whose_files_cannot_be_written_is_kept_for_every_store_and_says_the_way_out(
+    catalog: Catalog, prepared: Prepared, tmp_path: Path
+) -> None:
+    prepared.commit(OBJECTS)
+    (tmp_path / "cold").mkdir()
+    prepared.owner.execute(
+        "INSERT INTO stores (store, kind, config, failure_domain, tier)"
+        f" VALUES ('cold', 'file', '{{\"root\": \"{tmp_path}/cold\"}}', 'rack-2', 'cold');"
+        "UPDATE projects SET store = 'cold' WHERE project = 'vision'"
+    )
+    folder = tmp_path / "no-folder"
+    folder.write_text("a file")
+
+    with pytest.raises(reconcile.FilesUnwritten, match=r"`lastgood reports write \d+`"):
+        _run(catalog, folder)
+
+    with catalog.transaction() as tx:
+        assert {one.store for one in reports.summaries(tx)} == {"local", "cold"}
+
+
 def test_a_store_that_is_not_there_does_not_hide_the_reports_of_the_others(
     catalog: Catalog, prepared: Prepared, tmp_path: Path
 ) -> None:

@@ -67,6 +67,14 @@ class ChecksFailed(LastgoodError):
     type = "checks-failed"
 
 
+class FilesUnwritten(LastgoodError):
+    """Report {report} of {project} in {store} is kept in the catalog, but its files could not be
+    written below {folder}: {reason}. Once they can be, `lastgood reports write {report}` does."""
+
+    status = 503
+    type = "report-files-unwritten"
+
+
 def run(
     catalog: Catalog,
     stores: Stores,
@@ -211,9 +219,18 @@ class _Reporting:
     follows: bool = True
 
     def of_each(self, taken: Mapping[str, Inventory]) -> list[dict[str, Any]]:
-        """A report for each store, by name in `taken`."""
+        """A report for each store, by name in `taken`. FilesUnwritten only after each has one."""
         ends = {name: one.finished_at for name, one in taken.items()}
-        return [self._report(one, ends) for one in taken.values()]
+        written: list[dict[str, Any]] = []
+        unwritten: FilesUnwritten | None = None
+        for one in taken.values():
+            try:
+                written.append(self._report(one, ends))
+            except FilesUnwritten as error:
+                unwritten = unwritten or error
+        if unwritten is not None:
+            raise unwritten
+        return written
 
     def _report(self, taken: Inventory, ends: Mapping[str, datetime]) -> dict[str, Any]:
         at_rest = read_back(self.catalog, self.stores, taken.store, self.project)
@@ -232,7 +249,7 @@ class _Reporting:
         owners = {**facts.project.config.get("check_owners", {}), STORE: keeping.owner}
         checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
         report_id, document = self._record(facts, checks)
-        paths = write_files(document, self.report_dir)
+        paths = self._files(report_id, document)
         return {
             "report_id": report_id,
             "store": taken.store,
@@ -247,6 +264,18 @@ class _Reporting:
             "html": str(paths["html"]),
             "csv": str(paths["csv"]),
         }
+
+    def _files(self, report_id: int, document: Mapping[str, Any]) -> dict[str, Path]:
+        try:
+            return write_files(document, self.report_dir)
+        except OSError as error:
+            raise FilesUnwritten(
+                report=report_id,
+                project=self.project,
+                store=document["store"]["name"],
+                folder=str(self.report_dir),
+                reason=error.strerror or type(error).__name__,
+            ) from error
 
     def _record(self, facts: Facts, checks: list[CheckResult]) -> tuple[int, dict[str, Any]]:
         store = facts.store.name

@@ -69,6 +69,10 @@ def write_files(document: Mapping[str, Any], report_dir: Path) -> dict[str, Path
     paths = {kind: stem.with_suffix(f".{kind}") for kind in contents}
     for kind, content in contents.items():
         draft = paths[kind].with_name(f".{paths[kind].name}.{os.getpid()}")
-        draft.write_text(content, encoding="utf-8", newline="")
-        draft.replace(paths[kind])
+        try:
+            draft.write_text(content, encoding="utf-8", newline="")
+            draft.replace(paths[kind])
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
     return paths
