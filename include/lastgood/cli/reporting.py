@@ -106,7 +106,8 @@ def show_report(
             say(f"failed ({check['severity']}): {check['says']}: {check['observed']}")
     for one in document["findings"]:
         place = visible(one["key_range"], one_line=True)
-        say(f"finding: {one['cause']} {place}, {human_bytes(one['bytes'])}")
+        whose = "" if one["project"] == document["project"] else " of no project"
+        say(f"finding: {one['cause']} {place}{whose}, {human_bytes(one['bytes'])}")
 
 
 @reports.command("write")
