@@ -49,7 +49,7 @@ def list_checkpoints(
     stage: Name = None,
     state: CopyState | None = None,
     limit: Limit = 200,
-    skip: Annotated[int, Query(ge=0)] = 0,
+    skip: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
 ) -> JSONResponse:
     """Checkpoints, the newest of each stage first."""
     with services_of(request).catalog.transaction() as tx:

@@ -53,7 +53,7 @@ def list_findings(
     project: ProjectFilter = None,
     closed: bool = False,
     limit: Limit = 200,
-    skip: Annotated[int, Query(ge=0)] = 0,
+    skip: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
 ) -> JSONResponse:
     """Findings by deadline; those of keys that belong to no project are shown with every
     project. `more` says that others follow: ask again with `skip`."""
