@@ -11,7 +11,14 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from lastgood.catalog import findings, operator_records, projects, store_registrations
+from lastgood.catalog import (
+    findings,
+    measurements,
+    operator_records,
+    projects,
+    reports,
+    store_registrations,
+)
 from lastgood.catalog.findings import Sighting
 from lastgood.catalog.projects import Project, StoreRow
 from lastgood.errors import NotFound, Unavailable
@@ -129,6 +136,17 @@ def test_everything_that_needs_a_store_is_named_and_once_it_is_gone_history_stay
     assert end(world, "bulk").inventories == 1
     by_name.take(world.catalog, world.stores, "old", accounts_for=[PROJECT], actor="test")
     (tmp_path / "old" / "notes").write_text("of somebody else")
+    now = world.now()
+    with world.catalog.transaction() as tx:
+        report = reports.add(
+            tx,
+            project=PROJECT,
+            store="old",
+            window=(now - timedelta(days=1), now),
+            document={"checks": []},
+            passed=False,
+            recorded_at=now,
+        )
     events = world.row("SELECT last_event FROM lastgood.stages WHERE project = 'vision'")[0]
 
     gone = end(world)
@@ -148,6 +166,8 @@ def test_everything_that_needs_a_store_is_named_and_once_it_is_gone_history_stay
         assert findings.current(tx, store="old") == []
         ended = store_registrations.unregistered(tx)[0]
         assert (ended.store, ended.because, ended.actor) == ("old", "sold", "operator:ann")
+        assert measurements.explained(tx) == []  # no alert grows with a report's age
+        assert reports.get(tx, report).store == "old"
         assert "old" in [one.store for one in operator_records.tombstones(tx, PROJECT)]
     assert world.copy(copy).store == "old"
     shown = overview(world.catalog, world.stores)

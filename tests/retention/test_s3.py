@@ -12,7 +12,7 @@ import pytest
 
 from lastgood.catalog import attempt_objects, copies, tombstones
 from lastgood.errors import CopyState
-from lastgood.flows import quarantine
+from lastgood.flows import control_keys, quarantine
 from lastgood.flows.cleaning import cleanup
 from lastgood.flows.inventories import by_name
 from lastgood.flows.inventories.merge import Cause
@@ -101,6 +101,8 @@ def test_an_abandoned_attempt_leaves_no_object_and_no_upload(world: World) -> No
     assert (told["closed"], told["failed"]) == (1, {})
     assert everything(world, attempt.prefix) == []
     assert list(world.store.uploads(Prefix(attempt.prefix))) == []
+    control_keys.disown(world.store)  # as when the store is unregistered
+    assert everything(world, "control/") == []
 
 
 def test_a_replaced_object_fails_its_validation(world: World) -> None:
