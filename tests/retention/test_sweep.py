@@ -8,6 +8,7 @@ import pytest
 
 from lastgood import errors
 from lastgood.catalog import tombstones
+from lastgood.flows import quarantine
 from lastgood.flows.auditing import audit
 from lastgood.flows.retention import mark
 from lastgood.flows.sweeping import sweep
@@ -56,6 +57,26 @@ def test_before_the_grace_is_over_nothing_is_deleted(world: World) -> None:
     world.mark()
     world.sweep()
     assert world.state(old) == "quarantined"
+
+
+def test_of_the_policies_under_which_a_copy_waits_the_longer_grace_counts(world: World) -> None:
+    old = world.commit(1)
+    world.commit(2)
+    world.commit(3)
+    world.mark()
+    world.sweep()
+    for grace, waits in (("1m", GRACE), ("2h", 2 * GRACE)):
+        world.promote({"quarantine": {"grace": grace, "share_guard": "100%"}})
+        (told,) = quarantine.listed(world.catalog, PROJECT)
+        assert told.deletable_at - told.copy.state_at == waits
+        world.advance(waits - GRACE + timedelta(minutes=2))
+        world.mark()
+        world.sweep()
+        assert world.state(old) == "quarantined"
+    world.promote({"quarantine": {"grace": "1m", "share_guard": "100%"}}, name="shorter")
+    world.mark()
+    world.sweep()
+    assert world.state(old) == "deleted"
 
 
 def test_a_replayed_mark_cannot_be_swept(world: World) -> None:

@@ -232,6 +232,23 @@ def given_up(tx: Transaction, project: str, mark_id: int, state: State) -> list[
     return [_copy(row) for row in rows]
 
 
+def hidden_under(tx: Transaction, project: str) -> dict[int, tuple[str, int]]:
+    """By id of each copy in quarantine, name and version of the policy of the mark that sent it
+    there."""
+    rows = tx.execute(
+        """
+        SELECT c.copy_id, m.policy, m.policy_version
+          FROM copies c
+          JOIN LATERAL (SELECT t.mark_id FROM copy_transitions t
+                         WHERE t.copy_id = c.copy_id ORDER BY t.number DESC LIMIT 1) t ON true
+          JOIN marks m ON m.mark_id = t.mark_id
+         WHERE c.project = %s AND c.state = 'quarantined'
+        """,
+        (project,),
+    )
+    return {row["copy_id"]: (row["policy"], row["policy_version"]) for row in rows}
+
+
 def number(tx: Transaction, project: str, *states: State) -> int:
     """How many copies of a project are in any of these states."""
     row = tx.execute(

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from lastgood import errors
 from lastgood.catalog import copies, locks, projects, references
 from lastgood.catalog.copies import Copy, CopyObject, State
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.faults import point
-from lastgood.flows import control_keys
-from lastgood.flows.policies import policy_of
+from lastgood.flows import control_keys, graces
 from lastgood.rules.layout import manifest_key, marker_key, object_key
 from lastgood.rules.names import CheckpointId
-from lastgood.rules.policy import Policy
 from lastgood.stores.base import Key, Prefix, StoredObject, StoreError
 from lastgood.stores.open import Stores
 
@@ -43,14 +41,9 @@ class Followed:
 def listed(catalog: Catalog, project: str) -> list[Quarantined]:
     """The project's copies in quarantine, by stage and oldest checkpoint first."""
     with catalog.transaction() as tx:
-        policy = policy_of(tx, project)
+        waits = graces.of_project(tx, project)
         found = copies.in_state(tx, project, State.QUARANTINED)
-    return [Quarantined(copy, copy.state_at + _grace(policy, copy)) for copy in found]
-
-
-def _grace(policy: Policy, copy: Copy) -> timedelta:
-    name = copy.checkpoint
-    return policy.for_stage(name.workload, name.stage).quarantine.grace
+    return [Quarantined(copy, waits.ends(copy, copy.state_at)) for copy in found]
 
 
 def undo(

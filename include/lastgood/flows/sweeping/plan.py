@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from lastgood import errors
@@ -19,6 +18,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.marks import Mark
 from lastgood.catalog.projects import PolicyVersion
 from lastgood.catalog.takings import Day
+from lastgood.flows import graces
 from lastgood.flows.policies import policy_of
 from lastgood.flows.policy_change import promotion
 from lastgood.rules.canonical import canonical_json
@@ -158,7 +158,8 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         approved = standing(tx, version)
         day = takings.of_day(tx, project)
         after = promotion.aftermath(tx, project, policy, now)
-    due = [copy for copy in leaving if copy.state_at <= now - _grace(policy, copy)]
+        waits = graces.of_project(tx, project)
+    due = [copy for copy in leaving if waits.ends(copy, copy.state_at) <= now]
     leaving_ids = {copy.copy_id for copy in leaving}
     back = [copy for copy in hidden if copy.copy_id not in leaving_ids]
     return Plan(
@@ -187,11 +188,6 @@ def standing(
         projects.in_force_since(tx, version),
     )
     return approvals.standing(tx, version.project, version.digest, since, request_id)
-
-
-def _grace(policy: Policy, copy: Copy) -> timedelta:
-    name = copy.checkpoint
-    return policy.for_stage(name.workload, name.stage).quarantine.grace
 
 
 def unfinished(catalog: Catalog, project: str) -> Plan:

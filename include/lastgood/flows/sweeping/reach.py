@@ -13,6 +13,7 @@ from lastgood.catalog import copies, history, reach_proofs, stage_history
 from lastgood.catalog.copies import Copy, State
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.reach_proofs import ProofRow
+from lastgood.flows import graces
 from lastgood.flows.capacity.pressure import StoreStanding
 from lastgood.flows.policies import policy_of
 from lastgood.flows.retention.gate import Lookout, judge_copy
@@ -119,6 +120,8 @@ class _Judging:
         may = {copy.copy_id for copy in (*self.planned.may_delete, *self.planned.may_quarantine)}
         waits = {copy.copy_id for copy in (*self.planned.delete, *self.planned.quarantine)} - may
         lookout = Lookout(self.catalog, self.stores, self.planned.project)
+        with self.catalog.transaction() as tx:
+            grace = graces.of_project(tx, self.planned.project)
         returning: dict[int, Returning] = {}
         needed: list[_Needed] = []
         blocked: list[Held] = []
@@ -135,7 +138,7 @@ class _Judging:
             rules = policy.for_stage(copy.checkpoint.workload, copy.checkpoint.stage)
             hidden = judged.copy.state is State.QUARANTINED
             since = judged.copy.state_at if hidden else self.now
-            back = Returning(copy.stored_bytes, since + rules.quarantine.grace)
+            back = Returning(copy.stored_bytes, grace.ends(judged.copy, since))
             if not judged.verdict.allowed:
                 held = _blocked(copy, judged.verdict, rules)
                 if held.by == _NEEDED and copy.copy_id not in waits:
