@@ -13,6 +13,7 @@ import pytest
 from lastgood.catalog import attempt_objects, copies, tombstones
 from lastgood.errors import CopyState
 from lastgood.flows import control_keys, quarantine
+from lastgood.flows.auditing import audit
 from lastgood.flows.cleaning import cleanup
 from lastgood.flows.inventories import by_name
 from lastgood.flows.inventories.merge import Cause
@@ -152,6 +153,12 @@ def test_what_somebody_hid_of_a_present_copy_is_told_restored_and_shown_again(
     assert set(world.keys(copy).values()) == {False}
     assert validate.run(world.catalog, world.stores, copy.copy_id)["verdict"] == "pass"
     assert world.row("SELECT actor FROM lastgood.events WHERE kind = 'shown-again'") == ("ann",)
+    world.commit(3)
+    world.mark()
+    assert world.sweep()["quarantined"] == 1
+    assert (world.state(copy), set(world.keys(copy).values())) == ("quarantined", {True})
+    assert audit.run(world.catalog).breaks == []
+    undo(world, copy)
     with pytest.raises(CopyState):
         undo(world, copy)
 
