@@ -88,3 +88,40 @@ def test_promtool_takes_the_rules_and_every_expression_of_the_dashboard(tmp_path
         check=False,
     )
     assert told.returncode == 0, told.stderr
+
+
+def test_alerts_tell_a_shared_store_that_fills_and_bytes_of_no_project(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: prometheus)")
+    where = 'project="p",store="s"'
+    series = {
+        f"lastgood_backend_bytes{{{where}}}": "10+0x100",  # a small part, that does not grow
+        f'lastgood_capacity_bytes{{{where},number="usage"}}': "500+1x100",
+        f'lastgood_capacity_bytes{{{where},number="hard"}}': "700+0x100",
+        f"lastgood_unexplained_bytes{{{where}}}": "0+0x100",
+        'lastgood_store_bytes{store="s"}': "500+1x100",
+        'lastgood_store_unexplained_bytes{store="s"}': "50+0x100",
+    }
+    fired = "ALERTS{alertname=~'LastgoodHardMark.*|Lastgood.*BytesUnexplained'}"
+    expected = [
+        {"labels": f'ALERTS{{alertname="{alert}",alertstate="firing",{labels}}}', "value": 1}
+        for alert, labels in (
+            ("LastgoodHardMarkWithinAWeek", f'severity="warning",{where}'),
+            ("LastgoodStoreBytesUnexplained", 'severity="warning",store="s"'),
+        )
+    ]
+    case = {
+        "interval": "1h",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": fired, "eval_time": "80h", "exp_samples": expected}],
+    }
+    document = {"rule_files": [str(RULES)], "evaluation_interval": "1h", "tests": [case]}
+    (tmp_path / "case.yaml").write_text(yaml.safe_dump(document))
+    told = subprocess.run(
+        [promtool, "test", "rules", str(tmp_path / "case.yaml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr

@@ -41,6 +41,15 @@ class Explained:
     age_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class StoreTotals:
+    """Everybody's bytes in a store, and those of no project, by its newest report."""
+
+    store: str
+    backend_bytes: int
+    unexplained_bytes: int
+
+
 def state_counts(tx: Transaction) -> Sequence[StateCount]:
     """Committed, validating, failed, quarantined and incomplete, of every project and store."""
     rows = tx.execute(
@@ -114,6 +123,20 @@ def explained(tx: Transaction) -> Sequence[Explained]:
         """
     )
     return [Explained(**row) for row in rows]
+
+
+def store_totals(tx: Transaction) -> Sequence[StoreTotals]:
+    """Of each registered store, by the newest report of any project in it."""
+    rows = tx.execute(
+        """
+        SELECT DISTINCT ON (store) store,
+               (document #>> '{store_equation,backend_bytes}')::bigint AS backend_bytes,
+               (document #>> '{store_equation,lines,unexplained}')::bigint AS unexplained_bytes
+          FROM reports JOIN stores USING (store) WHERE unregistered_at IS NULL
+         ORDER BY store, window_end DESC, recorded_at DESC, report_id DESC
+        """
+    )
+    return [StoreTotals(**row) for row in rows]
 
 
 def open_findings(tx: Transaction) -> dict[tuple[str, str, bool], int]:

@@ -160,7 +160,12 @@ def _explained(tx: Transaction) -> Iterator[Metric]:
     whole = _gauge("store_passed", "Whether its totals passed in its last report", ["store"])
     for store, is_right in quality_results.of_stores(tx, STORE).items():
         whole.add_metric([store], float(is_right))
-    yield from (total, unexplained, passed, age, whole)
+    everybodys = _gauge("store_bytes", "The backend's own total of the whole store", ["store"])
+    nobodys = _gauge("store_unexplained_bytes", "Unexplained in the whole store", ["store"])
+    for each in measurements.store_totals(tx):
+        everybodys.add_metric([each.store], each.backend_bytes)
+        nobodys.add_metric([each.store], each.unexplained_bytes)
+    yield from (total, unexplained, passed, age, whole, everybodys, nobodys)
 
 
 def _attention(tx: Transaction) -> Iterator[Metric]:
