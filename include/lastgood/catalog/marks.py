@@ -67,9 +67,9 @@ def choose_instant(tx: Transaction, project: str) -> datetime:
     return history.close(tx, project)
 
 
-def close_past(tx: Transaction, project: str, at: datetime) -> None:
+def close_past(tx: Transaction, project: str, at: datetime, *, where: str = "at") -> None:
     """Make sure that nothing can be recorded at or before `at` any more. Waits for the transactions
-    under way. Raises InvalidInput for an instant in the future."""
+    under way. Raises InvalidInput, which names `where`, for an instant in the future."""
     locks.project_exclusive(tx, project)
     row = tx.execute(
         """
@@ -81,7 +81,7 @@ def close_past(tx: Transaction, project: str, at: datetime) -> None:
     ).fetchone()
     if row is None:
         raise errors.InvalidInput(
-            where="at", reason=f"{at.isoformat()} has not passed yet; give an instant of the past"
+            where=where, reason=f"{at.isoformat()} has not passed yet; give an instant of the past"
         )
 
 

@@ -86,7 +86,7 @@ def run(
         projects.get(tx, project)
         sides = _side(tx, project, current, "CURRENT"), _side(tx, project, candidate, "CANDIDATE")
         instants = _instants(tx, project, since, until)
-        marks.close_past(tx, project, instants.last)
+        marks.close_past(tx, project, instants.last, where="--to")
         day = takings.of_day(tx, project)
         former = promotion.aftermath(tx, project, sides[0].policy, history.now(tx)).rules
     asking = guards(sides[1].policy.quarantine, former)
