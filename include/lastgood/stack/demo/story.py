@@ -7,10 +7,12 @@ import json
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from lastgood.catalog.copies import Copy
 from lastgood.flows.cleaning import cleanup_plan
@@ -138,13 +140,26 @@ def _die(demo: Demo, job: TrainingJob) -> tuple[Mapping[str, Any], int]:
 @contextmanager
 def _kept_meanwhile(demo: Demo) -> Iterator[tuple[str, str]]:
     """The oldest checkpoint has a hold, the one after it a reader who takes his time."""
-    place = demo.place
-    read, held = [one["checkpoint"] for one in demo.present()][-2:]
-    with demo.screen.step("hold the oldest checkpoint, and begin to read the next one"):
-        reason = "shown by make run"
-        place.lastgood("hold", held, "--kind", "research", "--reason", reason)
-    with reading(place, demo.key, demo.workload, STAGE, read):
+    with ExitStack() as reader:
+        with demo.screen.step("hold the oldest checkpoint, and begin to read the next one"):
+            held, read = _held_and_read(demo, reader)
         yield held, read
+
+
+def _held_and_read(demo: Demo, reader: ExitStack) -> tuple[str, str]:
+    """A scheduled sweep may take one of them just before: then others are the oldest."""
+    for left in reversed(range(_ROUNDS)):
+        read, held = [one["checkpoint"] for one in demo.present()][-2:]
+        try:
+            reader.enter_context(reading(demo.place, demo.key, demo.workload, STAGE, read))
+            reason = "shown by make run"
+            demo.place.lastgood("hold", held, "--kind", "research", "--reason", reason)
+            return held, read
+        except (StackError, httpx.HTTPStatusError):
+            reader.close()
+            if not left:
+                raise
+    raise AssertionError
 
 
 def _resume(demo: Demo, job: TrainingJob, uninterrupted: Path) -> None:
