@@ -34,7 +34,7 @@ from lastgood.stack.processes import ProcessIdentity
 from lastgood.stack.state import Phase, StackState
 
 _log = logging.getLogger(__name__)
-_READY_SECONDS = 300.0
+_READY_SECONDS = 900.0  # one that ends before is noticed at once
 _LOOK_SECONDS = 0.5
 _RESTARTS = 5
 _RESTARTS_WITHIN_SECONDS = 600.0
