@@ -49,6 +49,7 @@ class Reports:
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     schema: str = COLUMNS
     break_file: Callable[[bytes], bytes] = bytes
+    damage: Callable[[bytes], bytes] = bytes  # before the digest is made of it
     break_manifest: Callable[[bytes], bytes] = bytes
     changes: dict[str, Any] = field(default_factory=dict)
 
@@ -59,7 +60,7 @@ class Reports:
         halves = [listed[1::2], listed[::2]]
         files = []
         for number, half in enumerate(halves):
-            content = self._data(store, half)
+            content = self.damage(self._data(store, half))
             key = f"{folder}/data/{number}.{'csv.gz' if self.form == 'CSV' else 'parquet'}"
             self.client.put_object(Bucket=self.bucket, Key=key, Body=self.break_file(content))
             digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
@@ -246,6 +247,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"changes": {"fileSchema": "Bucket, Key, Size"}}, "current versions only"),
     ({"changes": {"fileSchema": "Bucket, Key"}}, "no column size"),
     ({"changes": {"files": None}}, "cannot be read"),
+    ({"damage": lambda raw: raw[:-12]}, "end-of-stream"),
+    ({"damage": lambda raw: raw[:10] + b"\xff" * 20 + raw[30:]}, "cannot be read: Error -3"),
+    ({"damage": lambda raw: gzip.compress(gzip.decompress(raw)[:-9])}, "row \\d+ has \\d values"),
 ]
 
 

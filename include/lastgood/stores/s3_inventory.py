@@ -11,6 +11,7 @@ import csv
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -178,14 +179,17 @@ def rows(report: Report, path: Path) -> Iterator[ReportRow]:
             yield from _csv_rows(report.columns, path)
         else:
             yield from _parquet_rows(path)
-    except (ValueError, KeyError, OSError, csv.Error) as error:
+    except (ValueError, KeyError, OSError, EOFError, zlib.error, csv.Error) as error:
         reason = f"{path.name} cannot be read: {error}"
         raise InventoryReportRefused(report=report.address, reason=reason) from error
 
 
 def _csv_rows(columns: Sequence[str], path: Path) -> Iterator[ReportRow]:
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        for values in csv.reader(file):
+        for number, values in enumerate(csv.reader(file), start=1):
+            if len(values) != len(columns):
+                seen = f"{len(values)} values for {len(columns)} columns"
+                raise ValueError(f"row {number} has {seen}")
             row = dict(zip(columns, values, strict=True))
             yield _row({**row, "key": unquote_plus(row["key"], errors="strict")})
 
