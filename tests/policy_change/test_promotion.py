@@ -327,6 +327,7 @@ def test_apply_does_not_go_round_a_required_promotion(world: World, tmp_path: Pa
     assert applied(3) == []
     # Lifting the rule counts from the next change on.
     assert applied(2, "on-apply") == [("speech/plain@v3", "recorded")]
+    assert applied(2, "on-apply") == [("speech/plain@v3", "waits")]  # nor has its repetition it
     assert holds() == "plain@v1"
     assert applied(1, "on-apply") == [("speech/plain", "changed")]
     assert holds() == "plain@v4"

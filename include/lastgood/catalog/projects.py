@@ -367,6 +367,18 @@ def record_policy(
     return _record(tx, project, policy, digest, document, recorded_by, in_force=False), True
 
 
+def waiting_version(
+    tx: Transaction, project: str, policy: str, digest: str
+) -> PolicyVersion | None:
+    """The newest version of a policy, if it has this digest, was recorded, and never took force nor
+    will yet."""
+    newest = next((one for one in policy_versions(tx, project) if one.policy == policy), None)
+    if newest is None or newest.digest != digest:
+        return None
+    took_force = {one.name for one in times_in_force(tx, project)}
+    return None if newest.name in took_force else newest
+
+
 def _is_in_force(tx: Transaction, project: str, policy: str, digest: str) -> bool:
     try:
         current = current_policy(tx, project)

@@ -23,7 +23,8 @@ from lastgood.stores.open import folder_of
 @dataclass(frozen=True, slots=True)
 class Change:
     """One thing that `apply` changed: `what` is store, project or policy, `how` added, changed,
-    probed, or recorded: a policy that takes force only once it is promoted.
+    probed, or recorded: a policy that takes force only once it is promoted; it waits while it was
+    recorded before, and applied again where a promotion is no more required.
     `warnings` are what an operator has to know about a policy."""
 
     what: str
@@ -122,6 +123,13 @@ def _put_policy(
         )
         name = f"{wanted.name}/{version.name}"
         return Change("policy", name, "recorded", warnings) if added else None
+    waiting = projects.waiting_version(tx, wanted.name, policy.name, policy.digest)
+    if waiting is not None:  # what one apply did not put in force, its repetition must not either
+        way_out = (
+            "it is not in force:"
+            f" `lastgood policy promote {waiting.name} -p {wanted.name} --because WHY`"
+        )
+        return Change("policy", f"{wanted.name}/{waiting.name}", "waits", (*warnings, way_out))
     promoted = projects.promote_policy(
         tx, wanted.name, policy.name, policy.digest, document, recorded_by=actor
     )
