@@ -316,7 +316,7 @@ class ForeignCatalog(LastgoodError):
 
 class ClockJump(LastgoodError):
     """The catalog's clock jumped by {jump_seconds} s at {at}; everything destructive waits until an
-    operator accepts it with `lastgood clock accept`."""
+    operator accepts it with `lastgood clock accept {jump} --because WHY`."""
 
     status = 503
     type = "clock-jump"

@@ -60,7 +60,8 @@ def require_sane_clock(tx: Transaction) -> None:
     transaction has committed: an error would take back what it recorded."""
     waiting = unaccepted(tx)
     if waiting:
-        raise ClockJump(jump_seconds=waiting[0].jump_seconds, at=waiting[0].observed_at)
+        first = waiting[0]
+        raise ClockJump(jump=first.jump_id, jump_seconds=first.jump_seconds, at=first.observed_at)
 
 
 def unaccepted(tx: Transaction) -> list[RecordedJump]:

@@ -149,7 +149,7 @@ def _clock_alerts(tx: Transaction) -> Iterator[str]:
         yield (
             f"The catalog's clock jumped by {jump.jump_seconds:+.0f} s at"
             f" {jump.observed_at:%F %T} UTC: everything destructive waits for"
-            f" `lastgood clock accept {jump.jump_id}`"
+            f" `lastgood clock accept {jump.jump_id} --because WHY`"
         )
 
 
