@@ -37,7 +37,7 @@ from typing import Any
 
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
-from lastgood.catalog.tokens import create_project_key
+from lastgood.catalog.settings.tokens import create_project_key
 from lastgood.flows.jobs import commit, verify
 from lastgood.flows.services import stores_of
 from lastgood.flows.settings.apply import apply

@@ -27,9 +27,9 @@ from typing import Any
 
 import httpx
 
-from lastgood.catalog import tokens
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
+from lastgood.catalog.settings import tokens
 from lastgood.flows.settings.apply import apply
 from lastgood.stack.postgres import EmbeddedPostgres, remove
 

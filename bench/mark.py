@@ -36,9 +36,9 @@ from typing import Any
 import psutil
 import psycopg
 
-from lastgood.catalog import stage_history
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
+from lastgood.catalog.retention import stage_history
 from lastgood.flows.retention import mark
 from lastgood.flows.settings.configuration import read_policy
 from lastgood.stack.postgres import EmbeddedPostgres, remove

@@ -50,7 +50,7 @@ from s3 import ceph_in, cpu_seconds, plain_client, rclone
 
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
-from lastgood.catalog.tokens import create_project_key
+from lastgood.catalog.settings.tokens import create_project_key
 from lastgood.flows.settings.apply import apply
 from lastgood.runner import Workload, upload
 from lastgood.runner.working.pace import FIRST

@@ -76,7 +76,8 @@ class OutboxTrigger(BaseEventTrigger):
         return events
 
     def _look(self, catalog: Catalog) -> list[Undelivered]:
-        from lastgood.catalog import attempts, outbox
+        from lastgood.catalog import outbox
+        from lastgood.catalog.jobs import attempts
 
         with catalog.transaction() as tx:
             outbox.deliver_others(tx, AWAITED)

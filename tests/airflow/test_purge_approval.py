@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.catalog import copies, locks, projects
+from lastgood.catalog import locks
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.settings import projects
 from lastgood.rules.policy import Policy
 from lastgood.runner import Workload
 from lastgood.stack.airflow_api import AirflowApi, DagRun

@@ -168,7 +168,7 @@ def test_a_deletion_certified_anew_is_found_by_the_next_in_its_chain(
     world: World, superuser: psycopg.Connection[object], catalog_dsn: str
 ) -> None:
     """Somebody who recomputes the digest of what they changed breaks the link after it."""
-    from lastgood.catalog import tombstones
+    from lastgood.catalog.sweeping import tombstones
     from lastgood.rules.certificates import identity
 
     superuser.execute("UPDATE tombstones SET actor = 'nobody' WHERE number = 1")

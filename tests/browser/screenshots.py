@@ -12,7 +12,7 @@ from typing import Any
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webdriver import WebDriver
 
-from lastgood.catalog.holds import NewHold
+from lastgood.catalog.keeping.holds import NewHold
 from lastgood.flows.keeping import hold
 from lastgood.flows.reconciliation import reconcile
 from lastgood.rules import layout

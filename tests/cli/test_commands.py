@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from lastgood.catalog import projects
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import StoreRow
 from lastgood.cli import working
 from lastgood.cli.app import app, run
 from lastgood.rules import layout
@@ -653,7 +653,7 @@ def test_whatever_ends_a_command_has_an_exit_code_of_its_own(
     world.owner.execute(f"REVOKE SELECT ON lastgood.marks FROM {APP_ROLE}")
     code, said = ending()
     assert (code, "permission denied for table marks" in said) == (5, True)
-    monkeypatch.setattr("lastgood.catalog.operator_records.marks", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("lastgood.catalog.views.operator_records.marks", lambda *_, **__: 1 / 0)
     code, said = ending()
     assert (code, "ZeroDivisionError" in said) == (70, True)
 

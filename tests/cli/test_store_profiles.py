@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lastgood.catalog import projects
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import StoreRow
 from tests.cli.conftest import CommandLine
 from tests.retention.world import World
 

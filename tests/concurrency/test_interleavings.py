@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import generations
-from lastgood.catalog.attempts import Attempt
-from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.holds import NewHold, Selector
+from lastgood.catalog.jobs import generations
+from lastgood.catalog.jobs.attempts import Attempt
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping.holds import NewHold, Selector
 from lastgood.flows import quarantine
 from lastgood.flows.jobs import commit, read
 from lastgood.flows.keeping import hold, retire

@@ -13,7 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from lastgood.catalog import attempts, copies, generations, locks, stages
+from lastgood.catalog import locks
+from lastgood.catalog.jobs import attempts, copies, generations, stages
 from lastgood.errors import FencedGeneration
 from lastgood.flows.jobs import commit
 from lastgood.flows.retention import mark

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import copies, holds, marks, readers, tombstones
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.holds import NewHold, Selector
+from lastgood.catalog.jobs import copies, readers
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import NewHold, Selector
+from lastgood.catalog.retention import marks
+from lastgood.catalog.sweeping import tombstones
 from lastgood.flows import quarantine
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold

@@ -10,8 +10,8 @@ import httpx
 import pytest
 import uvicorn
 
-from lastgood.catalog import tokens
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import tokens
 from lastgood.coordinator.serve import standalone
 from lastgood.flows.services import Services
 from lastgood.flows.settings.apply import apply

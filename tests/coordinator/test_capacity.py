@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from lastgood.catalog import capacity, capacity_states
+from lastgood.catalog.capacity import capacity, capacity_states
 from lastgood.catalog.db import Catalog
 from lastgood.flows.settings.apply import apply
 from lastgood.rules.manifest_room import manifest_room

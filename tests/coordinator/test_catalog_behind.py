@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import projects
 from lastgood.errors import CatalogBehind, ForeignCatalog, Unavailable
 from lastgood.flows.cached_guard import CachedGuard
 from lastgood.flows.control_keys import guard
@@ -62,8 +62,8 @@ def _end_sessions(dsn: str) -> None:
 
 
 def _hold(catalog: Catalog) -> None:
-    from lastgood.catalog import copies
-    from lastgood.catalog.holds import NewHold
+    from lastgood.catalog.jobs import copies
+    from lastgood.catalog.keeping.holds import NewHold
     from lastgood.flows.keeping import hold
 
     services = Services.of(catalog)

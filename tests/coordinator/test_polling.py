@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from lastgood.catalog.attempts import Attempt
+from lastgood.catalog.jobs.attempts import Attempt
 from lastgood.coordinator.runners.checkpoints import _poll_seconds
 from lastgood.flows.jobs.attempt_status import AttemptStatus
 

@@ -13,8 +13,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from lastgood.catalog import attempts, copies, generations, history, locks, stages
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import attempts, copies, generations, stages
 from tests.coordinator.api import RUNNER, Api, bearer, ok, refused
 from tests.waiting import wait_for
 

@@ -10,9 +10,10 @@ from uuid import UUID
 import httpx
 import pytest
 
-from lastgood.catalog import copies, locks
+from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.generations import Writer as WriterToken
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.generations import Writer as WriterToken
 from lastgood.flows.jobs import commit, sealing
 from lastgood.flows.services import Services
 from lastgood.rules.manifest import Manifest
@@ -154,7 +155,7 @@ def test_a_heartbeat_keeps_a_lease_and_a_recorded_lapse_ends_it(
 ) -> None:
     from datetime import datetime, timedelta
 
-    from lastgood.catalog import lapses
+    from lastgood.catalog.jobs import lapses
 
     writer = api.writer()
     saved = writer.upload(1, FILES)

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import drills, locks
-from lastgood.catalog.drills import Drill
+from lastgood.catalog import locks
+from lastgood.catalog.validation import drills
+from lastgood.catalog.validation.drills import Drill
 from lastgood.flows import scheduled
 from lastgood.flows.auditing import audit
 from lastgood.flows.drills import drill, life

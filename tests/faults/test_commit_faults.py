@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from lastgood import faults
-from lastgood.catalog import tokens
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import tokens
 from lastgood.flows.control_keys import guard
 from lastgood.flows.jobs import commit, verify
 from lastgood.flows.services import Services

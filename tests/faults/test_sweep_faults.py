@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.catalog import attempt_objects, attempts, tombstones
-from lastgood.catalog.attempts import Attempt
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs import attempt_objects, attempts
+from lastgood.catalog.jobs.attempts import Attempt
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.sweeping import tombstones
 from lastgood.faults import CLEANUP_POINTS, SWEEP_POINTS, UNDO_POINTS
 from lastgood.flows.auditing import audit
 from lastgood.flows.cleaning import cleanup
@@ -35,7 +36,7 @@ PROGRAMS = {
 PREAMBLE = """
 import sys
 from lastgood.catalog.connect import open_catalog
-from lastgood.catalog.holds import NewHold
+from lastgood.catalog.keeping.holds import NewHold
 from lastgood.flows.cleaning import cleanup
 from lastgood.flows.keeping import hold
 from lastgood.flows import quarantine

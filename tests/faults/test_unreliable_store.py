@@ -13,8 +13,10 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from lastgood.catalog import certificates, locks, tombstones
-from lastgood.catalog.copies import Copy
+from lastgood.catalog import locks
+from lastgood.catalog.auditing import certificates
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.sweeping import tombstones
 from lastgood.flows.auditing import audit
 from lastgood.flows.validation import validate
 from lastgood.rules import layout

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import projects
 from lastgood.errors import Conflict, ForeignCatalog, InvalidConfig, Unavailable
 from lastgood.flows.control_keys import guard
 from lastgood.flows.services import stores_of

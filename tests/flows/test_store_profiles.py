@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from lastgood.catalog import projects, store_profiles
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.store_profiles import KeptProfile
+from lastgood.catalog.settings import projects, store_profiles
+from lastgood.catalog.settings.store_profiles import KeptProfile
 from lastgood.errors import ForeignCatalog, InvalidConfig
 from lastgood.flows import control_keys, store_profile
 from lastgood.flows.services import stores_of

@@ -11,16 +11,11 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from lastgood.catalog import (
-    findings,
-    measurements,
-    operator_records,
-    projects,
-    reports,
-    store_registrations,
-)
-from lastgood.catalog.findings import Sighting
-from lastgood.catalog.projects import Project, StoreRow
+from lastgood.catalog.reconciliation import findings, reports
+from lastgood.catalog.reconciliation.findings import Sighting
+from lastgood.catalog.settings import projects, store_registrations
+from lastgood.catalog.settings.projects import Project, StoreRow
+from lastgood.catalog.views import measurements, operator_records
 from lastgood.errors import NotFound, Unavailable
 from lastgood.flows import control_keys
 from lastgood.flows.auditing import audit

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.receipts import Receipt
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.validation.receipts import Receipt
 from lastgood.rules.contract import NEXT_LOSS
 from lastgood.rules.manifest import RestoreContract
 from tests.retention.world import World, opened
@@ -142,7 +142,7 @@ def commit_restorable(
 
 
 def receipts_of(world: World, copy: Copy) -> list[Receipt]:
-    from lastgood.catalog import receipts
+    from lastgood.catalog.validation import receipts
 
     with world.catalog.transaction() as tx:
         return receipts.of_copy(tx, copy.project, copy.copy_id)

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from lastgood.catalog import copies, receipts
-from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.receipts import Receipt
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.validation import receipts
+from lastgood.catalog.validation.receipts import Receipt
 from lastgood.flows.services import Services
 from lastgood.flows.validation import validate
 from lastgood.rules.contract import NEXT_LOSS

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs.copies import Copy
 from lastgood.flows.validation import validate
 from tests.ladder.conftest import receipts_of
 from tests.retention.world import World

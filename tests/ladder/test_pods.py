@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs.copies import Copy
 from lastgood.flows.validation import pod_document, validate
 from lastgood.flows.validation.levels import Ladder
 from lastgood.pods import OperatorPods

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from lastgood.catalog import recovery
+from lastgood.catalog.validation import recovery
 from lastgood.flows.overview import overview
 from lastgood.flows.validation import validate
 from tests.ladder.conftest import Contracts, commit_restorable

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import blocks
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs import blocks
+from lastgood.catalog.jobs.copies import Copy
 from lastgood.flows.jobs import read
 from lastgood.flows.validation import validate
 from lastgood.rules.names import CheckpointId

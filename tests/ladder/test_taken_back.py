@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs.copies import Copy
 from lastgood.flows.jobs import read
 from lastgood.flows.validation import checksum, unblock, validate
 from tests.ladder.conftest import Contracts, commit_restorable, receipts_of

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.catalog import copies, receipts
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.validation import receipts
 from lastgood.flows.services import Services
 from lastgood.flows.validation import validate
 from lastgood.rules.names import CheckpointId

@@ -13,7 +13,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from lastgood.catalog import generations, stages, tokens
+from lastgood.catalog.jobs import generations, stages
+from lastgood.catalog.settings import tokens
 from lastgood.coordinator import operator_routes
 from lastgood.coordinator.app import create_app
 from lastgood.coordinator.auth import guard_name

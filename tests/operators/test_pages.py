@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from lastgood.catalog import operator_views
+from lastgood.catalog.views import operator_views
 from lastgood.coordinator import operator_routes
 from lastgood.coordinator.operators.auth import Operator, TokenGuard
 from lastgood.flows.reconciliation import reconcile

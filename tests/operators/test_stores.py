@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx
 
-from lastgood.catalog import projects
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import StoreRow
 from tests.retention.world import World
 
 

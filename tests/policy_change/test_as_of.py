@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import marks, stage_history
 from lastgood.catalog.connect import open_catalog
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.holds import NewHold
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping.holds import NewHold
+from lastgood.catalog.retention import marks, stage_history
 from lastgood.flows import quarantine, scheduled
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold, release

@@ -11,19 +11,14 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import (
-    capacity_states,
-    copies,
-    history,
-    locks,
-    marks,
-    projects,
-    stage_events,
-    stage_history,
-)
-from lastgood.catalog.copies import Copy, State
-from lastgood.catalog.holds import NewHold
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog import history, locks
+from lastgood.catalog.capacity import capacity_states
+from lastgood.catalog.jobs import copies, stage_events
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.keeping.holds import NewHold
+from lastgood.catalog.retention import marks, stage_history
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import StoreRow
 from lastgood.cli.typed import typed_instant
 from lastgood.flows.keeping import hold, retire
 from lastgood.flows.policy_change import policy_diff

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import projects
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.promotions import Promotion
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.retention.promotions import Promotion
+from lastgood.catalog.settings import projects
 from lastgood.flows import scheduled
 from lastgood.flows.policy_change import policy_diff, promotion
 from lastgood.flows.retention import mark

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from lastgood.catalog import projects
-from lastgood.catalog import stages as catalog_stages
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.projects import Project, StoreRow
+from lastgood.catalog.jobs import stages as catalog_stages
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.flows import control_keys
 from lastgood.flows.rebuilding import rebuild
 from lastgood.flows.rebuilding.result import Result

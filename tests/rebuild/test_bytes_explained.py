@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from lastgood.catalog import reports
+from lastgood.catalog.reconciliation import reports
 from lastgood.flows.inventories import by_name
 from lastgood.flows.reconciliation import reconcile
 from lastgood.rules import layout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lastgood.catalog import copies
+from lastgood.catalog.jobs import copies
 from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key

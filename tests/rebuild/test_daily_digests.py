@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import copies, daily_digests
-from lastgood.catalog.drills import Drill
+from lastgood.catalog.auditing import daily_digests
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.validation.drills import Drill
 from lastgood.flows.auditing import audit, audit_file, daily_digest
 from lastgood.flows.drills import drill
 from lastgood.flows.keeping import release

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import tombstones
+from lastgood.catalog.sweeping import tombstones
 from lastgood.faults import REBUILD_POINTS
 from lastgood.flows import control_keys
 from lastgood.rules import layout

@@ -8,8 +8,10 @@ from uuid import UUID
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import checkpoints, copies, rebuilds, receipts
-from lastgood.catalog import holds as catalog_holds
+from lastgood.catalog.jobs import checkpoints, copies
+from lastgood.catalog.keeping import holds as catalog_holds
+from lastgood.catalog.rebuilding import rebuilds
+from lastgood.catalog.validation import receipts
 from lastgood.flows import control_keys
 from lastgood.flows.cleaning import cleanup
 from lastgood.flows.jobs import acquire

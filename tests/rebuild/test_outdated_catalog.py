@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import attempts, checkpoints, copies, tombstones
-from lastgood.catalog import holds as catalog_holds
-from lastgood.catalog.holds import NewHold, Selector
+from lastgood.catalog.jobs import attempts, checkpoints, copies
+from lastgood.catalog.keeping import holds as catalog_holds
+from lastgood.catalog.keeping.holds import NewHold, Selector
+from lastgood.catalog.sweeping import tombstones
 from lastgood.flows import control_keys
 from lastgood.flows.auditing import audit
 from lastgood.flows.jobs import acquire

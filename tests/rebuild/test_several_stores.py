@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import projects
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import StoreRow
 from lastgood.flows import control_keys
 from lastgood.rules import layout
 from lastgood.stores.base import Key

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from psycopg.types.json import Jsonb
 
-from lastgood.catalog import findings, history
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.findings import Finding
+from lastgood.catalog.reconciliation import findings
+from lastgood.catalog.reconciliation.findings import Finding
 from lastgood.errors import Conflict, InvalidInput
 from lastgood.flows.reconciliation import finding_close
 from lastgood.flows.reconciliation.finding_close import FindingStands

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from lastgood.catalog import findings, history, inventories, measurements, quality_results
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.reconciliation import findings, inventories, quality_results
+from lastgood.catalog.views import measurements
 from lastgood.flows import scheduled_inventories
 from lastgood.flows.inventories import by_name as flow
 from lastgood.flows.inventories import retention

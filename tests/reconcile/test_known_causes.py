@@ -11,7 +11,7 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.inventories import TOTAL, set_number
+from lastgood.catalog.reconciliation.inventories import TOTAL, set_number
 from lastgood.flows.inventories.causes import SNAPSHOTS as SNAPSHOT_CAUSE
 from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from lastgood.catalog import projects
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import StoreRow
 from lastgood.flows.reconciliation import reconcile
 from lastgood.reports import schema
 from lastgood.rules import layout

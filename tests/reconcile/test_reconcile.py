@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from lastgood.catalog import findings, quality_results, reports
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.reconciliation import findings, quality_results, reports
 from lastgood.errors import NotFound
 from lastgood.flows.inventories.explanation import ListingUnusable
 from lastgood.flows.inventories.owners import SHARED

@@ -16,7 +16,7 @@ import jsonschema
 import psycopg
 import pytest
 
-from lastgood.catalog import quality_results, reports
+from lastgood.catalog.reconciliation import quality_results, reports
 from lastgood.errors import InvalidInput
 from lastgood.flows.reconciliation import reconcile
 from lastgood.reports import html, schema

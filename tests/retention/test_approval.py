@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from lastgood import errors
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.holds import NewHold
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping.holds import NewHold
 from lastgood.flows import quarantine, scheduled
 from lastgood.flows.keeping import hold, release
 from lastgood.flows.sweeping import approval, sweep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lastgood.catalog import findings
+from lastgood.catalog.reconciliation import findings
 from lastgood.flows.reconciliation import bursts
 from tests.retention.world import PROJECT, World
 

@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import dependencies, outbox, validations
-from lastgood.catalog.copies import Copy
+from lastgood.catalog import outbox
+from lastgood.catalog.jobs import dependencies
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.validation import validations
 from lastgood.flows.capacity import pressure
 from lastgood.flows.jobs import read
 from lastgood.flows.retention import mark, why

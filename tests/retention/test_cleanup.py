@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from lastgood.catalog import attempt_objects, attempts, locks, stages, tombstones
-from lastgood.catalog.attempts import Attempt
+from lastgood.catalog import locks
+from lastgood.catalog.jobs import attempt_objects, attempts, stages
+from lastgood.catalog.jobs.attempts import Attempt
+from lastgood.catalog.sweeping import tombstones
 from lastgood.flows import control_keys
 from lastgood.flows.cleaning import cleanup, cleanup_plan
 from lastgood.rules import layout

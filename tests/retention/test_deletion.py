@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import tombstones
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.sweeping import tombstones
 from lastgood.flows.sweeping import approval, sweep
 from lastgood.rules import layout
 from lastgood.stores.base import (

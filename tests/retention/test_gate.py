@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from lastgood.catalog import gate_facts
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.holds import NewHold, Selector
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping.holds import NewHold, Selector
+from lastgood.catalog.retention import gate_facts
 from lastgood.flows import quarantine
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold, release

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lastgood.catalog import history, stage_history
+from lastgood.catalog import history
+from lastgood.catalog.retention import stage_history
 from tests.retention.world import PROJECT, World
 
 

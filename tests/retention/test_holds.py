@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import holds
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.holds import NewHold, Selector
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import NewHold, Selector
 from lastgood.flows import quarantine
 from lastgood.flows.keeping import hold, release
 from tests.retention.world import PROJECT, World

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import marks, stage_history
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.holds import NewHold
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping.holds import NewHold
+from lastgood.catalog.retention import marks, stage_history
 from lastgood.flows import quarantine
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold, release, retire

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from botocore.exceptions import ClientError
 
-from lastgood.catalog import copy_locks, tombstones
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.tombstones import Tombstone
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.retention import copy_locks
+from lastgood.catalog.sweeping import tombstones
+from lastgood.catalog.sweeping.tombstones import Tombstone
 from lastgood.flows.sweeping import deletion
 from lastgood.rules import layout
 from lastgood.rules.copy_locks import ASK_AGAIN_AFTER

@@ -12,10 +12,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from lastgood.catalog import attempts, locks, marks, receipts, stages
-from lastgood.catalog.attempts import Attempt
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.holds import NewHold
+from lastgood.catalog import locks
+from lastgood.catalog.jobs import attempts, stages
+from lastgood.catalog.jobs.attempts import Attempt
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping.holds import NewHold
+from lastgood.catalog.retention import marks
+from lastgood.catalog.validation import receipts
 from lastgood.flows import overview, quarantine
 from lastgood.flows.cleaning import cleanup_plan
 from lastgood.flows.keeping import hold, release_preview

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import capacity, capacity_states, holds, locks, projects, reach_proofs
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.projects import Project, StoreRow
+from lastgood.catalog import locks
+from lastgood.catalog.capacity import capacity, capacity_states, reach_proofs
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.flows import control_keys, room
 from lastgood.flows.capacity import admission, pressure
 from lastgood.flows.keeping import hold

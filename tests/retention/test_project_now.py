@@ -9,9 +9,12 @@ from itertools import pairwise, permutations
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import clock, history, marks, projects, retirements
-from lastgood.catalog.copies import Copy
-from lastgood.catalog.holds import NewHold, Selector
+from lastgood.catalog import clock, history
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping import retirements
+from lastgood.catalog.keeping.holds import NewHold, Selector
+from lastgood.catalog.retention import marks
+from lastgood.catalog.settings import projects
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold, retire
 from lastgood.flows.retention import gate, mark, why

@@ -8,9 +8,11 @@ from uuid import uuid4
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import holds, retirements, stages, tombstones
-from lastgood.catalog.holds import NewHold
-from lastgood.catalog.retirements import Retirement
+from lastgood.catalog.jobs import stages
+from lastgood.catalog.keeping import holds, retirements
+from lastgood.catalog.keeping.holds import NewHold
+from lastgood.catalog.keeping.retirements import Retirement
+from lastgood.catalog.sweeping import tombstones
 from lastgood.flows import quarantine
 from lastgood.flows.auditing import audit
 from lastgood.flows.jobs import acquire

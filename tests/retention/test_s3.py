@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from lastgood.catalog import attempt_objects, copies, tombstones
+from lastgood.catalog.jobs import attempt_objects, copies
+from lastgood.catalog.sweeping import tombstones
 from lastgood.errors import CopyState
 from lastgood.flows import control_keys, quarantine
 from lastgood.flows.auditing import audit

@@ -31,10 +31,11 @@ from hypothesis.stateful import (
 )
 
 from lastgood import errors
-from lastgood.catalog import clock, copies, history
-from lastgood.catalog.copies import Copy, State
-from lastgood.catalog.holds import NewHold, Selector
-from lastgood.catalog.readers import ReaderLease
+from lastgood.catalog import clock, history
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.jobs.readers import ReaderLease
+from lastgood.catalog.keeping.holds import NewHold, Selector
 from lastgood.faults import SWEEP_POINTS, UNDO_POINTS
 from lastgood.flows import quarantine
 from lastgood.flows.jobs import read

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import tombstones
+from lastgood.catalog.sweeping import tombstones
 from lastgood.flows import quarantine
 from lastgood.flows.auditing import audit
 from lastgood.flows.retention import mark

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog import checkpoints, generations, holds, receipts, stages, validations
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs import checkpoints, generations, stages
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.validation import receipts, validations
 from lastgood.flows import quarantine
 from lastgood.flows.auditing import audit
 from lastgood.flows.inventories import tally

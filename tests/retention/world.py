@@ -13,26 +13,25 @@ from uuid import uuid4
 
 import psycopg
 
-from lastgood.catalog import (
+from lastgood.catalog import history, locks
+from lastgood.catalog.capacity import capacity
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import (
     attempt_objects,
     attempts,
-    capacity,
     checkpoints,
     copies,
     generations,
-    history,
-    holds,
-    locks,
-    projects,
-    receipts,
     stages,
 )
-from lastgood.catalog.attempt_objects import DeclaredObject
-from lastgood.catalog.attempts import NewAttempt
-from lastgood.catalog.copies import Copy, CopyObject
-from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.projects import Project, StoreRow
-from lastgood.catalog.receipts import Level, Receipt, Validation, Verdict
+from lastgood.catalog.jobs.attempt_objects import DeclaredObject
+from lastgood.catalog.jobs.attempts import NewAttempt
+from lastgood.catalog.jobs.copies import Copy, CopyObject
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project, StoreRow
+from lastgood.catalog.validation import receipts
+from lastgood.catalog.validation.receipts import Level, Receipt, Validation, Verdict
 from lastgood.flows import control_keys
 from lastgood.flows.retention import mark
 from lastgood.flows.sweeping import sweep

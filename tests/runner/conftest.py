@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.tokens import create_project_key
+from lastgood.catalog.settings.tokens import create_project_key
 from lastgood.flows.settings.apply import apply
 from lastgood.runner import Retry, Workload
 from lastgood.stack.ceph import Ceph

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from lastgood.catalog.tombstones import Tombstone
+from lastgood.catalog.sweeping.tombstones import Tombstone
 from lastgood.stack.demo import report_page
 from lastgood.stack.demo.evidence import Deletion, Evidence
 from lastgood.stack.demo.expectations import all_of

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lastgood.catalog import attempt_objects, findings, history, projects, rebuilds
-from lastgood.catalog.projects import Project
+from lastgood.catalog import history
+from lastgood.catalog.jobs import attempt_objects
+from lastgood.catalog.rebuilding import rebuilds
+from lastgood.catalog.reconciliation import findings
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project
 from lastgood.rules import layout
 from lastgood.rules.copy_locks import ASK_AGAIN_AFTER
 from lastgood.stores.base import Key, Prefix, UploadGone

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from lastgood.catalog import lifecycle_checks, projects
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog.cleaning import lifecycle_checks
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import StoreRow
 from lastgood.errors import InvalidInput
 from lastgood.flows.cleaning import lifecycle
 from lastgood.flows.cleaning.lifecycle import Ensured, RuleNotKept

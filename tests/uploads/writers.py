@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from lastgood.catalog import attempts, incomplete_uploads
-from lastgood.catalog.attempt_objects import DeclaredObject
-from lastgood.catalog.attempts import Attempt
-from lastgood.catalog.generations import Writer
-from lastgood.catalog.incomplete_uploads import Entry
+from lastgood.catalog.cleaning import incomplete_uploads
+from lastgood.catalog.cleaning.incomplete_uploads import Entry
+from lastgood.catalog.jobs import attempts
+from lastgood.catalog.jobs.attempt_objects import DeclaredObject
+from lastgood.catalog.jobs.attempts import Attempt
+from lastgood.catalog.jobs.generations import Writer
 from lastgood.flows.cleaning import cleanup
 from lastgood.flows.jobs import commit, prepare
 from lastgood.flows.jobs.prepare import PrepareRequest

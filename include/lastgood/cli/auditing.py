@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastgood.catalog import projects
+from lastgood.catalog.settings import projects
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import services
 from lastgood.cli.output import Json, Project, print_json, print_table, say, say_more
@@ -116,7 +116,7 @@ def audit_digests(
     json: Json = False,
 ) -> None:
     """Each project's daily digests, the newest last."""
-    from lastgood.catalog import daily_digests
+    from lastgood.catalog.auditing import daily_digests
     from lastgood.flows.auditing import daily_digest
 
     with services() as opened:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lastgood.catalog.capacity_states import StateRow
+from lastgood.catalog.capacity.capacity_states import StateRow
 from lastgood.cli.opening import services
 from lastgood.cli.output import Json, Project, cut, print_json, print_table, say, say_more
 from lastgood.cli.typed import typed_instant

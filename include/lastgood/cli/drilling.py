@@ -9,8 +9,9 @@ from uuid import UUID
 import typer
 from typer.core import TyperGroup
 
-from lastgood.catalog import drills, projects
-from lastgood.catalog.drills import Drill
+from lastgood.catalog.settings import projects
+from lastgood.catalog.validation import drills
+from lastgood.catalog.validation.drills import Drill
 from lastgood.cli.exits import answer_no
 from lastgood.cli.looking import Limit
 from lastgood.cli.opening import actor, require_known, services

@@ -7,8 +7,9 @@ from uuid import UUID
 
 import typer
 
-from lastgood.catalog import findings as catalog_findings
-from lastgood.catalog import history, reports
+from lastgood.catalog import history
+from lastgood.catalog.reconciliation import findings as catalog_findings
+from lastgood.catalog.reconciliation import reports
 from lastgood.cli.opening import actor, require_known, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say, steps, visible
 from lastgood.cli.typed import not_empty, typed_instant

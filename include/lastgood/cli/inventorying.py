@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from lastgood.catalog import inventories as catalog_inventories
-from lastgood.catalog import projects
+from lastgood.catalog.reconciliation import inventories as catalog_inventories
+from lastgood.catalog.settings import projects
 from lastgood.cli.exits import end_in_part
 from lastgood.cli.listing import ListByDefault
 from lastgood.cli.opening import actor, services

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import typer
 
-from lastgood.catalog import holds as catalog_holds
-from lastgood.catalog import projects
-from lastgood.catalog.holds import NewHold, Selector
+from lastgood.catalog.keeping import holds as catalog_holds
+from lastgood.catalog.keeping.holds import NewHold, Selector
+from lastgood.catalog.settings import projects
 from lastgood.cli.looking import Checkpoint
 from lastgood.cli.opening import actor, operator, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say

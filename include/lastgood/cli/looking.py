@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from lastgood.catalog import operator_records, operator_views
+from lastgood.catalog.views import operator_records, operator_views
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import require_known, services
 from lastgood.cli.output import Json, Project, cut, print_json, print_table, say, say_more

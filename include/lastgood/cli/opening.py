@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.settings import projects
 from lastgood.flows.services import Services
 
 OPERATOR_VARIABLE = "LASTGOOD_OPERATOR"

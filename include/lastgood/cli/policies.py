@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lastgood.catalog import projects, stages
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.projects import PolicyVersion
+from lastgood.catalog.jobs import stages
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import PolicyVersion
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import services
 from lastgood.cli.output import Json, Project, print_json, print_table, say

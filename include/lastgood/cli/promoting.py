@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lastgood.catalog import projects
-from lastgood.catalog.promotions import Kind
+from lastgood.catalog.retention.promotions import Kind
+from lastgood.catalog.settings import projects
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
 from lastgood.cli.typed import Because, typed_duration, typed_instant

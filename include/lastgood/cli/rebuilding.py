@@ -7,7 +7,7 @@ from uuid import UUID
 
 import typer
 
-from lastgood.catalog import holds
+from lastgood.catalog.keeping import holds
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lastgood.catalog import reports as catalog_reports
+from lastgood.catalog.reconciliation import reports as catalog_reports
 from lastgood.cli.listing import ListByDefault
 from lastgood.cli.looking import Limit
 from lastgood.cli.opening import report_folder, require_known, services

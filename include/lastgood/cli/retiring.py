@@ -8,8 +8,10 @@ from uuid import UUID
 import typer
 from typer.core import TyperGroup
 
-from lastgood.catalog import history, projects, retirements
-from lastgood.catalog.retirements import Retirement
+from lastgood.catalog import history
+from lastgood.catalog.keeping import retirements
+from lastgood.catalog.keeping.retirements import Retirement
+from lastgood.catalog.settings import projects
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
 from lastgood.cli.typed import Because, not_empty, typed_duration

@@ -95,7 +95,7 @@ def create_key(
     json: Json = False,
 ) -> None:
     """Give a project a key. It is shown this once and not kept."""
-    from lastgood.catalog.tokens import create_project_key
+    from lastgood.catalog.settings.tokens import create_project_key
     from lastgood.rules.names import check_name
 
     check_name(name, "key name")
@@ -114,7 +114,7 @@ def revoke_key(
     json: Json = False,
 ) -> None:
     """End a project's key at once. Generations acquired with it go on."""
-    from lastgood.catalog.tokens import revoke_project_key
+    from lastgood.catalog.settings.tokens import revoke_project_key
 
     with services() as opened, opened.catalog.transaction() as tx:
         revoke_project_key(tx, project, name)

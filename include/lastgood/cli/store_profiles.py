@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lastgood.catalog.store_profiles import KeptProfile
+from lastgood.catalog.settings.store_profiles import KeptProfile
 from lastgood.cli.exits import NO
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say

@@ -22,7 +22,7 @@ store = typer.Typer(no_args_is_help=True, help="The places for bytes.")
 @store.command("list")
 def list_stores(json: Json = False) -> None:
     """The registered stores, and those that were unregistered, by whom and why."""
-    from lastgood.catalog import projects, store_profiles, store_registrations
+    from lastgood.catalog.settings import projects, store_profiles, store_registrations
 
     with services() as opened, opened.catalog.transaction() as tx:
         found = [(row, store_profiles.newest(tx, row)) for row in projects.stores(tx)]

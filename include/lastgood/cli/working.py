@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lastgood.catalog import copies, history, projects
+from lastgood.catalog import history
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.settings import projects
 from lastgood.cli.exits import answer_no, end_in_part
 from lastgood.cli.opening import actor, report_folder, services
 from lastgood.cli.output import Json, print_json, print_table, say, steps

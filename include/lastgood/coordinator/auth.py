@@ -10,11 +10,12 @@ from uuid import UUID
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from lastgood.catalog import attempts, generations, readers, tokens
-from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.generations import Writer
-from lastgood.catalog.readers import ReaderLease
+from lastgood.catalog.jobs import attempts, generations, readers
+from lastgood.catalog.jobs.attempts import Attempt
+from lastgood.catalog.jobs.generations import Writer
+from lastgood.catalog.jobs.readers import ReaderLease
+from lastgood.catalog.settings import tokens
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound, Unauthenticated
 

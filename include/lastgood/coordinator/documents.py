@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from lastgood.catalog.checkpoints import Checkpoint
+from lastgood.catalog.jobs.checkpoints import Checkpoint
 from lastgood.errors import InvalidInput
 from lastgood.rules.names import GENERATION_LIMIT, SEQUENCE_LIMIT, shown
 from lastgood.rules.paths import EXACT_INTEGER_LIMIT

@@ -16,18 +16,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lastgood.catalog import (
-    copy_locks,
-    durations,
-    finding_alerts,
-    incomplete_uploads,
-    lifecycle_checks,
-    measurements,
-    projects,
-    quality_results,
-    recovery,
-)
+from lastgood.catalog.cleaning import incomplete_uploads, lifecycle_checks
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.reconciliation import finding_alerts, quality_results
+from lastgood.catalog.retention import copy_locks
+from lastgood.catalog.settings import projects
+from lastgood.catalog.validation import recovery
+from lastgood.catalog.views import durations, measurements
 from lastgood.coordinator.auth import guard
 from lastgood.coordinator.operators.auth import reading
 from lastgood.coordinator.services import services_of

@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from lastgood.catalog import control, projects
+from lastgood.catalog import control
 from lastgood.catalog.control import Identity, Position
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import projects
 from lastgood.errors import CatalogBehind, ForeignCatalog, LastgoodError, Unavailable
 from lastgood.rules import layout
 from lastgood.rules.canonical import canonical_json

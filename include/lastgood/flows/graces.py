@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lastgood.catalog import copies, policies, projects
-from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.settings import policies, projects
 from lastgood.flows.policies import policy_of
 from lastgood.rules.policy import Policy
 

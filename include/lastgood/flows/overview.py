@@ -9,26 +9,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lastgood.catalog import (
-    capacity,
-    clock,
-    drills,
-    history,
-    measurements,
-    operator_records,
-    operator_views,
-    projects,
-    quality_results,
-    recovery,
-    reports,
-    retirements,
-)
+from lastgood.catalog import clock, history
+from lastgood.catalog.capacity import capacity
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.operator_records import ProjectStore
-from lastgood.catalog.operator_views import StageView
-from lastgood.catalog.projects import StoreRow
-from lastgood.catalog.recovery import Recovery
-from lastgood.catalog.reports import ReportSummary
+from lastgood.catalog.keeping import retirements
+from lastgood.catalog.reconciliation import quality_results, reports
+from lastgood.catalog.reconciliation.reports import ReportSummary
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import StoreRow
+from lastgood.catalog.validation import drills, recovery
+from lastgood.catalog.validation.recovery import Recovery
+from lastgood.catalog.views import measurements, operator_records, operator_views
+from lastgood.catalog.views.operator_records import ProjectStore
+from lastgood.catalog.views.operator_views import StageView
 from lastgood.errors import CatalogSetup
 from lastgood.flows import control_keys
 from lastgood.flows.capacity import pressure

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lastgood.catalog import policies, projects, stages
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.jobs import stages
+from lastgood.catalog.settings import policies, projects
 from lastgood.rules.policy import Policy
 
 

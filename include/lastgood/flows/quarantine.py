@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lastgood import errors
-from lastgood.catalog import copies, locks, projects, references
-from lastgood.catalog.copies import Copy, CopyObject, State
+from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import copies, references
+from lastgood.catalog.jobs.copies import Copy, CopyObject, State
+from lastgood.catalog.settings import projects
 from lastgood.faults import point
 from lastgood.flows import control_keys, graces
 from lastgood.rules.layout import manifest_key, marker_key, object_key

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lastgood.catalog import capacity_states, history, projects, reach_proofs
-from lastgood.catalog.capacity_states import StateRow
+from lastgood.catalog import history
+from lastgood.catalog.capacity import capacity_states, reach_proofs
+from lastgood.catalog.capacity.capacity_states import StateRow
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.settings import projects
 from lastgood.errors import CatalogSetup, InvalidInput
 from lastgood.flows.capacity import pressure
 from lastgood.rules.capacity import CapacityState

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import drills, history, marks, projects, validations
+from lastgood.catalog import history
 from lastgood.catalog.connect import open_catalog
+from lastgood.catalog.retention import marks
+from lastgood.catalog.settings import projects
+from lastgood.catalog.validation import drills, validations
 from lastgood.errors import (
     CopyState,
     InvalidInput,

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from lastgood.catalog import projects
 from lastgood.catalog.connect import open_catalog
+from lastgood.catalog.settings import projects
 from lastgood.errors import NotFound
 from lastgood.flows.handed_over import handed_over_by
 from lastgood.flows.inventories import by_name

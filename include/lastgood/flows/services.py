@@ -6,8 +6,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-from lastgood.catalog import projects, store_profiles
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import projects, store_profiles
 from lastgood.errors import NotFound
 from lastgood.stores.open import StoreConfig, Stores
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lastgood.catalog import projects, store_profiles
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.projects import StoreRow
-from lastgood.catalog.store_profiles import KeptProfile
+from lastgood.catalog.settings import projects, store_profiles
+from lastgood.catalog.settings.projects import StoreRow
+from lastgood.catalog.settings.store_profiles import KeptProfile
 from lastgood.errors import LastgoodError, NotFound
 from lastgood.flows import control_keys
 from lastgood.rules.store_profile import FoundProfile, choices, refusals

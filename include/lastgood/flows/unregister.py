@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lastgood.catalog import control as identities
-from lastgood.catalog import findings, history, inventories, locks, projects, store_registrations
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.inventories import InventoryRow
+from lastgood.catalog.reconciliation import findings, inventories
+from lastgood.catalog.reconciliation.inventories import InventoryRow
+from lastgood.catalog.settings import projects, store_registrations
 from lastgood.errors import CatalogBehind, Conflict, LastgoodError, Unavailable
 from lastgood.flows import control_keys
 from lastgood.flows.inventories.retention import UNFINISHED_FOR, drop

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 
-from lastgood.catalog import checkpoints, operator_records, operator_views
+from lastgood.catalog.jobs import checkpoints
+from lastgood.catalog.views import operator_records, operator_views
 from lastgood.coordinator.operators.context import (
     Changer,
     CheckpointPath,

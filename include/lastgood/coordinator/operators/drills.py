@@ -7,7 +7,9 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from lastgood.catalog import certificates, daily_digests, drills, projects
+from lastgood.catalog.auditing import certificates, daily_digests
+from lastgood.catalog.settings import projects
+from lastgood.catalog.validation import drills
 from lastgood.coordinator.operators.context import Limit, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.errors import NotFound

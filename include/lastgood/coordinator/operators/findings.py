@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
-from lastgood.catalog import findings, history, inventories
+from lastgood.catalog import history
+from lastgood.catalog.reconciliation import findings, inventories
 from lastgood.coordinator.operators.context import (
     Because,
     Changer,

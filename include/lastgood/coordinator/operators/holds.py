@@ -10,8 +10,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from lastgood.catalog import holds, projects
-from lastgood.catalog.holds import Hold, NewHold, Selector
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import Hold, NewHold, Selector
+from lastgood.catalog.settings import projects
 from lastgood.coordinator.operators.context import (
     Because,
     Changer,

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from lastgood.catalog import inventories as catalog_inventories
-from lastgood.catalog import projects
+from lastgood.catalog.reconciliation import inventories as catalog_inventories
+from lastgood.catalog.settings import projects
 from lastgood.coordinator.operators.context import Because, Changer, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.errors import Conflict

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastgood.catalog import projects, promotions
+from lastgood.catalog.retention import promotions
+from lastgood.catalog.settings import projects
 from lastgood.coordinator.operators.context import (
     Because,
     Changer,

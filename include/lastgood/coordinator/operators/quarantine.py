@@ -8,8 +8,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastgood.catalog import operator_records, projects
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.settings import projects
+from lastgood.catalog.views import operator_records
 from lastgood.coordinator.operators.context import (
     Because,
     Changer,

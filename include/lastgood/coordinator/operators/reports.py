@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from lastgood.catalog import reports
+from lastgood.catalog.reconciliation import reports
 from lastgood.coordinator.operators.context import (
     Limit,
     ProjectFilter,

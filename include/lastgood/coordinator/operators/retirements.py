@@ -10,8 +10,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastgood.catalog import history, projects, retirements
-from lastgood.catalog.retirements import Retirement
+from lastgood.catalog import history
+from lastgood.catalog.keeping import retirements
+from lastgood.catalog.keeping.retirements import Retirement
+from lastgood.catalog.settings import projects
 from lastgood.coordinator.operators.context import Because, Changer, ProjectFilter, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.flows.as_json import as_json

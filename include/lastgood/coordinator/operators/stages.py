@@ -8,7 +8,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastgood.catalog import operator_records, operator_views, projects, recovery
+from lastgood.catalog.settings import projects
+from lastgood.catalog.validation import recovery
+from lastgood.catalog.views import operator_records, operator_views
 from lastgood.coordinator.operators.context import (
     Because,
     Changer,

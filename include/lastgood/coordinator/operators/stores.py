@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 
-from lastgood.catalog import projects, store_profiles, store_registrations
+from lastgood.catalog.settings import projects, store_profiles, store_registrations
 from lastgood.coordinator.operators.context import Because, Changer, Reader, answer
 from lastgood.coordinator.services import services_of
 from lastgood.flows import store_profile, unregister

@@ -10,7 +10,8 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse
 
-from lastgood.catalog import findings, history
+from lastgood.catalog import history
+from lastgood.catalog.reconciliation import findings
 from lastgood.coordinator.operators.context import Changer
 from lastgood.coordinator.operators.findings import close_now
 from lastgood.coordinator.operators.holds import new_hold

@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from lastgood.catalog import projects, promotions
+from lastgood.catalog.retention import promotions
+from lastgood.catalog.settings import projects
 from lastgood.coordinator.operators.context import Changer, Reader
 from lastgood.coordinator.pages.rendering import PageRoute, Text, back, page
 from lastgood.coordinator.services import services_of

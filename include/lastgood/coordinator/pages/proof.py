@@ -7,7 +7,8 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from lastgood.catalog import drills, history
+from lastgood.catalog import history
+from lastgood.catalog.validation import drills
 from lastgood.coordinator.operators.context import ProjectFilter, Reader
 from lastgood.coordinator.pages.rendering import PageRoute, page
 from lastgood.coordinator.services import services_of

@@ -7,16 +7,11 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from lastgood.catalog import (
-    findings,
-    history,
-    holds,
-    operator_records,
-    operator_views,
-    projects,
-    reports,
-    retirements,
-)
+from lastgood.catalog import history
+from lastgood.catalog.keeping import holds, retirements
+from lastgood.catalog.reconciliation import findings, reports
+from lastgood.catalog.settings import projects
+from lastgood.catalog.views import operator_records, operator_views
 from lastgood.coordinator.auth import anybody
 from lastgood.coordinator.operators.context import CheckpointPath, ProjectFilter, Reader
 from lastgood.coordinator.operators.quarantine import in_quarantine

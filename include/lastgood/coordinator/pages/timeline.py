@@ -9,9 +9,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from lastgood.catalog import history, operator_views
+from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.operator_views import StageView
+from lastgood.catalog.views import operator_views
+from lastgood.catalog.views.operator_views import StageView
 from lastgood.coordinator.operators.context import Reader
 from lastgood.coordinator.pages.rendering import PAGE_ROWS, PageRoute, Rows, Skip, page
 from lastgood.coordinator.services import services_of

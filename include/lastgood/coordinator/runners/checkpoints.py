@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field, ValidationError
 
-from lastgood.catalog.attempt_objects import AttemptObject, DeclaredObject
-from lastgood.catalog.attempts import Attempt, State
+from lastgood.catalog.jobs.attempt_objects import AttemptObject, DeclaredObject
+from lastgood.catalog.jobs.attempts import Attempt, State
 from lastgood.coordinator.auth import (
     Caller,
     generation_token,

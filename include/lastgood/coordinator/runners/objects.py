@@ -9,8 +9,8 @@ import anyio
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 
-from lastgood.catalog.attempts import Attempt
-from lastgood.catalog.readers import LeasedObject, ReaderLease
+from lastgood.catalog.jobs.attempts import Attempt
+from lastgood.catalog.jobs.readers import LeasedObject, ReaderLease
 from lastgood.coordinator import byte_streams
 from lastgood.coordinator.auth import reader_of_attempt, uploader
 from lastgood.coordinator.problems import LengthRequired

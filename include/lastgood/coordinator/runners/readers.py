@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
-from lastgood.catalog.readers import LeasedObject, ReaderLease
+from lastgood.catalog.jobs.readers import LeasedObject, ReaderLease
 from lastgood.coordinator.auth import Caller, project_or_generation, reader
 from lastgood.coordinator.documents import Name, Word, checkpoint_document, instant
 from lastgood.coordinator.documents import Request as Body

@@ -11,15 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC
 
-from lastgood.catalog import (
-    audit_rows,
-    certificates,
-    daily_digests,
-    projects,
-    receipts,
-)
+from lastgood.catalog.auditing import audit_rows, certificates, daily_digests
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.receipts import Receipt
+from lastgood.catalog.settings import projects
+from lastgood.catalog.validation import receipts
+from lastgood.catalog.validation.receipts import Receipt
 from lastgood.flows.auditing.records import records
 from lastgood.rules import chain
 from lastgood.rules.auditor import Auditor

@@ -18,8 +18,8 @@ from datetime import date
 from pathlib import Path
 from typing import IO
 
-from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import projects
 from lastgood.errors import InvalidInput
 from lastgood.flows.auditing.records import records
 from lastgood.rules.auditor import SEALED_FROM, Auditor, Break

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, timedelta
 from typing import Any
 
-from lastgood.catalog import control, daily_digests, history, locks, projects
+from lastgood.catalog import control, history, locks
+from lastgood.catalog.auditing import daily_digests
+from lastgood.catalog.auditing.daily_digests import DailyDigest
 from lastgood.catalog.control import Identity
-from lastgood.catalog.daily_digests import DailyDigest
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.settings import projects
 from lastgood.errors import CatalogBehind, Unavailable
 from lastgood.flows import control_keys, sane_clock
 from lastgood.rules import layout

@@ -7,17 +7,12 @@ from collections.abc import Iterator
 from datetime import UTC
 from typing import Any
 
-from lastgood.catalog import (
-    audit_rows,
-    certificates,
-    control,
-    daily_digests,
-    history,
-    rebuilds,
-    receipts,
-    tombstones,
-)
+from lastgood.catalog import control, history
+from lastgood.catalog.auditing import audit_rows, certificates, daily_digests
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.rebuilding import rebuilds
+from lastgood.catalog.sweeping import tombstones
+from lastgood.catalog.validation import receipts
 from lastgood.rules.auditor import FORMAT, FORMAT_VERSION
 
 Record = dict[str, Any]

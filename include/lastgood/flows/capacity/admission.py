@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lastgood.catalog import capacity, history
-from lastgood.catalog.capacity import StoreUse
+from lastgood.catalog import history
+from lastgood.catalog.capacity import capacity
+from lastgood.catalog.capacity.capacity import StoreUse
 from lastgood.catalog.db import Transaction
 from lastgood.errors import NoRoom
 from lastgood.flows.capacity import pressure

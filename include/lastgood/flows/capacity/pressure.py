@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lastgood.catalog import capacity, capacity_states, locks, outbox, projects, reach_proofs
-from lastgood.catalog.capacity import StoreUse
-from lastgood.catalog.capacity_states import StateRow
+from lastgood.catalog import locks, outbox
+from lastgood.catalog.capacity import capacity, capacity_states, reach_proofs
+from lastgood.catalog.capacity.capacity import StoreUse
+from lastgood.catalog.capacity.capacity_states import StateRow
+from lastgood.catalog.capacity.reach_proofs import ProofRow
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.reach_proofs import ProofRow
+from lastgood.catalog.settings import projects
 from lastgood.flows.policies import policy_of
 from lastgood.rules.capacity import CapacityState, Standing
 from lastgood.rules.policy_sections import CapacityPolicy

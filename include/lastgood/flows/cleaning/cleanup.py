@@ -22,21 +22,16 @@ from typing import Any
 from uuid import UUID
 
 from lastgood import errors
-from lastgood.catalog import (
-    attempts,
-    capacity,
-    history,
-    incomplete_uploads,
-    locks,
-    projects,
-    rebuilds,
-    stages,
-    tombstones,
-    uploads,
-)
-from lastgood.catalog.attempts import Attempt, State
+from lastgood.catalog import history, locks
+from lastgood.catalog.capacity import capacity
+from lastgood.catalog.cleaning import incomplete_uploads
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.uploads import Incomplete
+from lastgood.catalog.jobs import attempts, stages, uploads
+from lastgood.catalog.jobs.attempts import Attempt, State
+from lastgood.catalog.jobs.uploads import Incomplete
+from lastgood.catalog.rebuilding import rebuilds
+from lastgood.catalog.settings import projects
+from lastgood.catalog.sweeping import tombstones
 from lastgood.faults import point
 from lastgood.flows import control_keys, sane_clock
 from lastgood.flows.cleaning import (

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from lastgood.catalog import history, rebuilds, uploads
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.uploads import Incomplete
+from lastgood.catalog.jobs import uploads
+from lastgood.catalog.jobs.uploads import Incomplete
+from lastgood.catalog.rebuilding import rebuilds
 from lastgood.flows.policies import policy_of
 from lastgood.rules.policy import Policy
 from lastgood.rules.upload_threshold import Measured, Threshold, threshold

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lastgood.catalog import projects
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import projects
 from lastgood.errors import Unavailable
 from lastgood.rules import layout
 from lastgood.rules.layout import ControlKey, ControlKind

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lastgood.catalog import history, lifecycle_checks, projects, uploads
+from lastgood.catalog import history
+from lastgood.catalog.cleaning import lifecycle_checks
+from lastgood.catalog.cleaning.lifecycle_checks import LifecycleCheck
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.lifecycle_checks import LifecycleCheck
+from lastgood.catalog.jobs import uploads
+from lastgood.catalog.settings import projects
 from lastgood.errors import CatalogSetup, InvalidInput, LastgoodError
 from lastgood.flows.as_json import as_json
 from lastgood.flows.policies import policy_of

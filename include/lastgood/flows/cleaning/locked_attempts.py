@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.lock_looks import ATTEMPTS
+from lastgood.catalog.retention.lock_looks import ATTEMPTS
 from lastgood.rules.copy_locks import LockLook
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lastgood.catalog import history, incomplete_uploads, tombstones, uploads
+from lastgood.catalog import history
+from lastgood.catalog.cleaning import incomplete_uploads
+from lastgood.catalog.cleaning.incomplete_uploads import Entry, Found, Try
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.incomplete_uploads import Entry, Found, Try
-from lastgood.catalog.tombstones import KeyRecord, Tombstone
-from lastgood.catalog.uploads import Incomplete
+from lastgood.catalog.jobs import uploads
+from lastgood.catalog.jobs.uploads import Incomplete
+from lastgood.catalog.sweeping import tombstones
+from lastgood.catalog.sweeping.tombstones import KeyRecord, Tombstone
 from lastgood.flows.cleaning.upload_look import with_parts
 from lastgood.rules.layout import object_key
 from lastgood.stores.base import Key, Prefix, Store, StoreError, UploadId

@@ -14,19 +14,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from lastgood.catalog import (
-    findings,
-    history,
-    incomplete_uploads,
-    locks,
-    projects,
-    rebuilds,
-    uploads,
-)
+from lastgood.catalog import history, locks
+from lastgood.catalog.cleaning import incomplete_uploads
+from lastgood.catalog.cleaning.incomplete_uploads import OBJECTS, Entry
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.findings import Finding, Sighting
-from lastgood.catalog.incomplete_uploads import OBJECTS, Entry
-from lastgood.catalog.projects import Project
+from lastgood.catalog.jobs import uploads
+from lastgood.catalog.rebuilding import rebuilds
+from lastgood.catalog.reconciliation import findings
+from lastgood.catalog.reconciliation.findings import Finding, Sighting
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project
 from lastgood.flows.cleaning.pending_uploads import abort
 from lastgood.flows.cleaning.upload_look import Look, prove_gone
 from lastgood.flows.inventories.merge import Cause

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from lastgood.catalog import history, incomplete_uploads, projects, uploads
+from lastgood.catalog import history
+from lastgood.catalog.cleaning import incomplete_uploads
+from lastgood.catalog.cleaning.incomplete_uploads import OBJECTS, Entry, Found
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.incomplete_uploads import OBJECTS, Entry, Found
-from lastgood.catalog.projects import Project
-from lastgood.catalog.uploads import Incomplete
+from lastgood.catalog.jobs import uploads
+from lastgood.catalog.jobs.uploads import Incomplete
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project
 from lastgood.flows.sweeping.deletion import listed
 from lastgood.rules.layout import (
     INVENTORIES_PREFIX,

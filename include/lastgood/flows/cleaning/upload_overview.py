@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from lastgood.catalog import (
-    history,
-    incomplete_uploads,
-    lifecycle_checks,
-    operator_records,
-    projects,
-    uploads,
-)
+from lastgood.catalog import history
+from lastgood.catalog.cleaning import incomplete_uploads, lifecycle_checks
+from lastgood.catalog.cleaning.incomplete_uploads import Entry
+from lastgood.catalog.cleaning.lifecycle_checks import LifecycleCheck
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.incomplete_uploads import Entry
-from lastgood.catalog.lifecycle_checks import LifecycleCheck
-from lastgood.catalog.operator_records import UploadView
+from lastgood.catalog.jobs import uploads
+from lastgood.catalog.settings import projects
+from lastgood.catalog.views import operator_records
+from lastgood.catalog.views.operator_records import UploadView
 from lastgood.errors import CatalogSetup, NotFound
 from lastgood.flows.policies import policy_of
 from lastgood.rules.upload_threshold import threshold

@@ -11,9 +11,11 @@ import time
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from lastgood.catalog import drills, history, locks, projects
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.drills import Drill, DueStage
+from lastgood.catalog.settings import projects
+from lastgood.catalog.validation import drills
+from lastgood.catalog.validation.drills import Drill, DueStage
 from lastgood.errors import InvalidInput, LastgoodError, PrefixBusy
 from lastgood.flows import control_keys, sane_clock
 from lastgood.flows.drills.life import Life, Wait

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from lastgood.catalog import attempt_objects, copies, generations, stages
-from lastgood.catalog.attempt_objects import DeclaredObject
-from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.jobs import attempt_objects, copies, generations, stages
+from lastgood.catalog.jobs.attempt_objects import DeclaredObject
+from lastgood.catalog.jobs.copies import Copy
 from lastgood.errors import Unavailable
 from lastgood.flows.jobs import acquire, commit, prepare
 from lastgood.flows.jobs.acquire import AcquireRequest

@@ -14,10 +14,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
-from lastgood.catalog import attempts, certificates, copies, history, holds, readers, tombstones
-from lastgood.catalog.copies import Copy, State
+from lastgood.catalog import history
+from lastgood.catalog.auditing import certificates
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.holds import Hold, NewHold
+from lastgood.catalog.jobs import attempts, copies, readers
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import Hold, NewHold
+from lastgood.catalog.sweeping import tombstones
 from lastgood.errors import CopyState, FencedGeneration, LastgoodError
 from lastgood.flows import quarantine
 from lastgood.flows.auditing import audit, audit_file

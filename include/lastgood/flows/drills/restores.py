@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from lastgood.catalog import history, receipts, stages, validations
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.drills import DueStage
-from lastgood.catalog.receipts import Receipt
+from lastgood.catalog.jobs import stages
+from lastgood.catalog.validation import receipts, validations
+from lastgood.catalog.validation.drills import DueStage
+from lastgood.catalog.validation.receipts import Receipt
 from lastgood.errors import LastgoodError
 from lastgood.flows.jobs.read import latest_readable
 from lastgood.flows.policies import rules_of

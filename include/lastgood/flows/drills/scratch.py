@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lastgood.catalog import drills, locks, projects
+from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.projects import Project
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project
+from lastgood.catalog.validation import drills
 from lastgood.errors import Conflict
 from lastgood.rules.names import StageId
 from lastgood.rules.policy import Policy

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from lastgood.catalog import history, inventories, projects
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.inventories import TOTAL, AccountingNumber
+from lastgood.catalog.reconciliation import inventories
+from lastgood.catalog.reconciliation.inventories import TOTAL, AccountingNumber
+from lastgood.catalog.settings import projects
 from lastgood.errors import InvalidInput
 
 _CAUSE = re.compile(r"[a-z][a-z0-9-]{0,62}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 
-from lastgood.catalog import inventories, projects
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.inventories import InventoryRow
+from lastgood.catalog.reconciliation import inventories
+from lastgood.catalog.reconciliation.inventories import InventoryRow
+from lastgood.catalog.settings import projects
 from lastgood.errors import NotFound
 from lastgood.flows.inventories import explanation
 from lastgood.flows.inventories.completion import complete

@@ -14,9 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lastgood.catalog import history, inventories, inventory, reports
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.inventory import ExpectedObject, OwnedPrefix
+from lastgood.catalog.reconciliation import inventories, inventory, reports
+from lastgood.catalog.reconciliation.inventory import ExpectedObject, OwnedPrefix
 from lastgood.flows.inventories.export import export_expected
 from lastgood.flows.inventories.join import Join, engine
 from lastgood.flows.inventories.kept import (

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv
 
-from lastgood.catalog import inventory
 from lastgood.catalog.db import Transaction
+from lastgood.catalog.reconciliation import inventory
 from lastgood.flows.inventories.rows import EXPECTED, RowWriter, Written
 
 ROWS_PER_FILE = 1_000_000

@@ -20,7 +20,7 @@ from typing import Any
 
 import duckdb
 
-from lastgood.catalog.inventory import ExpectedObject
+from lastgood.catalog.reconciliation.inventory import ExpectedObject
 from lastgood.flows.inventories.kept import KeptFile, KeptManifest
 from lastgood.flows.inventories.rows import stored_object
 from lastgood.rules.byte_equation import Line

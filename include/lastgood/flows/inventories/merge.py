@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lastgood.catalog.inventory import ExpectedObject
+from lastgood.catalog.reconciliation.inventory import ExpectedObject
 from lastgood.flows.inventories.owners import Belonging, Owners, is_kept_inventory
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.layout import ControlKey, parse_key

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from lastgood.catalog import inventories
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.inventories import TOTAL, AccountingNumber, InventoryRow
+from lastgood.catalog.reconciliation import inventories
+from lastgood.catalog.reconciliation.inventories import TOTAL, AccountingNumber, InventoryRow
 from lastgood.rules.accounting import Covers, Number, Unreadable
 from lastgood.stores.base import Store
 from lastgood.stores.numbers import numbers_of as backend_numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from lastgood.catalog.inventory import OwnedPrefix
+from lastgood.catalog.reconciliation.inventory import OwnedPrefix
 from lastgood.rules.byte_equation import AttemptState, CopyState, KeyFacts, Line, classify
 from lastgood.rules.layout import (
     CHECKPOINTS_PREFIX,

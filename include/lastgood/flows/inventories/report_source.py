@@ -12,8 +12,9 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lastgood.catalog import history, inventories
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.reconciliation import inventories
 from lastgood.flows.inventories.join import engine, named
 from lastgood.flows.inventories.kept import KeptFile, Place, new_name
 from lastgood.flows.inventories.rows import REPORTED, RowWriter, rows_of, write_listed

@@ -12,9 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from lastgood.catalog import history, inventories, locks, projects
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.inventories import InventoryRow
+from lastgood.catalog.reconciliation import inventories
+from lastgood.catalog.reconciliation.inventories import InventoryRow
+from lastgood.catalog.settings import projects
 from lastgood.errors import CatalogBehind, ForeignCatalog, Unavailable
 from lastgood.flows import control_keys
 from lastgood.flows.inventories.kept import Place

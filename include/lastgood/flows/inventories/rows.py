@@ -20,7 +20,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lastgood.catalog.inventory import ExpectedObject, OwnedPrefix
+from lastgood.catalog.reconciliation.inventory import ExpectedObject, OwnedPrefix
 from lastgood.stores.base import Key, Part, PendingUpload, StoredObject
 
 ROWS_PER_GROUP = 122_880  # DuckDB reads a row group at a time, and makes its own of this size

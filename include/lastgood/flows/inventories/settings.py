@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lastgood.catalog.projects import StoreRow
+from lastgood.catalog.settings.projects import StoreRow
 
 KEEP = timedelta(days=14)
 OBJECTS_PER_SHARD = 250_000

@@ -14,8 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lastgood.catalog import history, inventories, inventory
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.reconciliation import inventories, inventory
 from lastgood.flows.inventories.kept import (
     KeptFile,
     Place,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from lastgood.catalog.inventory import project_prefixes
+from lastgood.catalog.reconciliation.inventory import project_prefixes
 from lastgood.flows.inventories.join import after_all, named
 from lastgood.stores.base import EVERYTHING, Prefix, Store, Usage
 

@@ -9,11 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from lastgood import faults
-from lastgood.catalog import checkpoints, generations, history, retirements, stages
-from lastgood.catalog.checkpoints import Checkpoint
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.generations import Generation, Writer
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.jobs import checkpoints, generations, stages
+from lastgood.catalog.jobs.checkpoints import Checkpoint
+from lastgood.catalog.jobs.generations import Generation, Writer
+from lastgood.catalog.jobs.stages import Stage
+from lastgood.catalog.keeping import retirements
 from lastgood.errors import (
     FreshStartRefused,
     IdempotencyConflict,

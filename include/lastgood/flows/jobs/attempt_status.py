@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lastgood.catalog import attempt_objects, attempts
-from lastgood.catalog.attempt_objects import AttemptObject
-from lastgood.catalog.attempts import Attempt, State
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.jobs import attempt_objects, attempts
+from lastgood.catalog.jobs.attempt_objects import AttemptObject
+from lastgood.catalog.jobs.attempts import Attempt, State
 from lastgood.rules import layout
 from lastgood.rules.canonical import digest
 from lastgood.stores.base import Key, Part, Store, UploadGone, UploadId

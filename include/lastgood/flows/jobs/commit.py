@@ -17,25 +17,24 @@ from typing import Any
 from uuid import UUID
 
 from lastgood import faults
-from lastgood.catalog import (
+from lastgood.catalog import history, locks
+from lastgood.catalog.capacity import capacity
+from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import (
     attempt_objects,
     attempts,
-    capacity,
     checkpoints,
     copies,
     generations,
-    history,
-    holds,
-    locks,
     stages,
 )
-from lastgood.catalog.attempt_objects import AttemptObject
-from lastgood.catalog.attempts import Attempt, State
-from lastgood.catalog.checkpoints import Checkpoint
-from lastgood.catalog.copies import CopyObject
-from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.generations import Writer
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.jobs.attempt_objects import AttemptObject
+from lastgood.catalog.jobs.attempts import Attempt, State
+from lastgood.catalog.jobs.checkpoints import Checkpoint
+from lastgood.catalog.jobs.copies import CopyObject
+from lastgood.catalog.jobs.generations import Writer
+from lastgood.catalog.jobs.stages import Stage
+from lastgood.catalog.keeping import holds
 from lastgood.errors import AttemptState, BadManifest, Conflict, LastgoodError, StaleSequence
 from lastgood.flows import control_keys
 from lastgood.flows.jobs import sealing, verify

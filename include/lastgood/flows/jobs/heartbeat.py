@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from lastgood.catalog import attempts, generations, locks, stages
-from lastgood.catalog.attempts import State
+from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.generations import Writer
+from lastgood.catalog.jobs import attempts, generations, stages
+from lastgood.catalog.jobs.attempts import State
+from lastgood.catalog.jobs.generations import Writer
 from lastgood.errors import NotFound
 from lastgood.flows.policies import policy_of
 from lastgood.rules.policy import Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lastgood.catalog.attempts import Attempt
+from lastgood.catalog.jobs.attempts import Attempt
 from lastgood.errors import DigestMismatch, IntegrityFailure, MissingObject, SizeMismatch
 
 _KINDS: Mapping[str, type[IntegrityFailure]] = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lastgood.catalog import lapses
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.lapses import Lapses
+from lastgood.catalog.jobs import lapses
+from lastgood.catalog.jobs.lapses import Lapses
 
 
 def observe(catalog: Catalog, project: str) -> Lapses:

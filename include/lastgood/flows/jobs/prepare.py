@@ -10,23 +10,16 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 from lastgood import faults
-from lastgood.catalog import (
-    attempt_objects,
-    attempts,
-    checkpoints,
-    generations,
-    history,
-    locks,
-    projects,
-    stages,
-)
-from lastgood.catalog.attempt_objects import AttemptObject, DeclaredObject
-from lastgood.catalog.attempts import Attempt, NewAttempt, State
-from lastgood.catalog.checkpoints import Checkpoint
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.generations import Writer
-from lastgood.catalog.stages import Stage
-from lastgood.catalog.tokens import fencing_token
+from lastgood.catalog.jobs import attempt_objects, attempts, checkpoints, generations, stages
+from lastgood.catalog.jobs.attempt_objects import AttemptObject, DeclaredObject
+from lastgood.catalog.jobs.attempts import Attempt, NewAttempt, State
+from lastgood.catalog.jobs.checkpoints import Checkpoint
+from lastgood.catalog.jobs.generations import Writer
+from lastgood.catalog.jobs.stages import Stage
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.tokens import fencing_token
 from lastgood.errors import (
     AttemptState,
     IdempotencyConflict,

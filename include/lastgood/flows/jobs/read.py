@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lastgood.catalog import checkpoints, copies, readers, stages
-from lastgood.catalog.checkpoints import Checkpoint, ReadableCopy
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.readers import LeasedObject, ReaderLease
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.jobs import checkpoints, copies, readers, stages
+from lastgood.catalog.jobs.checkpoints import Checkpoint, ReadableCopy
+from lastgood.catalog.jobs.readers import LeasedObject, ReaderLease
+from lastgood.catalog.jobs.stages import Stage
 from lastgood.errors import Conflict, CopyGone, CopyState, NotFound, RestoreBlocked
 from lastgood.flows.policies import policy_of
 from lastgood.rules.names import CheckpointId, StageId

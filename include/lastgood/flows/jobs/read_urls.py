@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.readers import LeasedObject, ReaderLease
+from lastgood.catalog.jobs.readers import LeasedObject, ReaderLease
 from lastgood.flows.jobs.upload import object_url
 from lastgood.rules import layout
 from lastgood.stores.base import Key

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from lastgood.catalog import attempt_objects, attempts, checkpoints, generations, locks, stages
-from lastgood.catalog.attempt_objects import AttemptObject
-from lastgood.catalog.attempts import Attempt, State
+from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.generations import Writer
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.jobs import attempt_objects, attempts, checkpoints, generations, stages
+from lastgood.catalog.jobs.attempt_objects import AttemptObject
+from lastgood.catalog.jobs.attempts import Attempt, State
+from lastgood.catalog.jobs.generations import Writer
+from lastgood.catalog.jobs.stages import Stage
 from lastgood.errors import BadManifest, ManifestConflict, NotFound
 from lastgood.flows.jobs.prepare import require_newer
 from lastgood.rules.canonical import canonical_bytes, digest

@@ -14,11 +14,12 @@ from types import MappingProxyType
 from urllib.parse import quote
 from uuid import UUID
 
-from lastgood.catalog import attempt_objects, attempts, generations, history, locks, stages
-from lastgood.catalog.attempt_objects import AttemptObject
-from lastgood.catalog.attempts import Attempt, State
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.generations import Writer
+from lastgood.catalog.jobs import attempt_objects, attempts, generations, stages
+from lastgood.catalog.jobs.attempt_objects import AttemptObject
+from lastgood.catalog.jobs.attempts import Attempt, State
+from lastgood.catalog.jobs.generations import Writer
 from lastgood.errors import GrantExpired, InvalidInput, Unavailable
 from lastgood.flows.policies import policy_of
 from lastgood.rules import layout

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import attempt_objects, attempts
-from lastgood.catalog.attempt_objects import AttemptObject
-from lastgood.catalog.attempts import Attempt
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import attempt_objects, attempts
+from lastgood.catalog.jobs.attempt_objects import AttemptObject
+from lastgood.catalog.jobs.attempts import Attempt
 from lastgood.errors import Unavailable
 from lastgood.rules import layout
 from lastgood.rules.manifest import Manifest, ManifestObject

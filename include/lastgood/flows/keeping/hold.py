@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from lastgood import errors
-from lastgood.catalog import copies, history, holds, locks
-from lastgood.catalog.copies import Copy, State
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.holds import NewHold
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import NewHold
 from lastgood.faults import point
 from lastgood.flows import control_keys, quarantine
 from lastgood.rules.names import CheckpointId

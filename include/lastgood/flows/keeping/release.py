@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from lastgood.catalog import holds, locks
+from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.holds import Hold
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import Hold
 from lastgood.flows import control_keys, quarantine
 from lastgood.stores.open import Stores
 

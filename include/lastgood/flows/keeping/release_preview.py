@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from lastgood.catalog import history, holds, stage_history
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.stage_history import StageHistory
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.retention import stage_history
+from lastgood.catalog.retention.stage_history import StageHistory
 from lastgood.flows.policies import policy_of
 from lastgood.rules import retention
 from lastgood.rules.decision import StageDecision

@@ -12,9 +12,11 @@ from datetime import timedelta
 from uuid import UUID
 
 from lastgood import errors
-from lastgood.catalog import history, locks, projects, retirements
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.retirements import Retirement
+from lastgood.catalog.keeping import retirements
+from lastgood.catalog.keeping.retirements import Retirement
+from lastgood.catalog.settings import projects
 from lastgood.flows import control_keys, quarantine
 from lastgood.flows.policies import policy_of
 from lastgood.rules.quantities import duration_text, instant_text

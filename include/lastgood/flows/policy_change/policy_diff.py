@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import history, marks, policies, projects, promotions, stage_events, takings
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.promotions import DifferenceRow, NewDifference
-from lastgood.catalog.stage_events import StageEvents
-from lastgood.catalog.takings import Day
+from lastgood.catalog.jobs import stage_events
+from lastgood.catalog.jobs.stage_events import StageEvents
+from lastgood.catalog.retention import marks, promotions
+from lastgood.catalog.retention.promotions import DifferenceRow, NewDifference
+from lastgood.catalog.settings import policies, projects
+from lastgood.catalog.sweeping import takings
+from lastgood.catalog.sweeping.takings import Day
 from lastgood.flows import sane_clock
 from lastgood.flows.policy_change import promotion
 from lastgood.flows.retention.mark import made_by

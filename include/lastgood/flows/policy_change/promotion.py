@@ -14,10 +14,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import history, locks, policies, projects, promotions
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.projects import PolicyVersion
-from lastgood.catalog.promotions import Kind, Promotion, Shown
+from lastgood.catalog.retention import promotions
+from lastgood.catalog.retention.promotions import Kind, Promotion, Shown
+from lastgood.catalog.settings import policies, projects
+from lastgood.catalog.settings.projects import PolicyVersion
 from lastgood.flows import sane_clock
 from lastgood.flows.retention.mark import made_by
 from lastgood.rules.policy import Policy

@@ -15,10 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from lastgood.catalog import checkpoints, control, copies, projects, rebuilds, rebuilt_attempts
+from lastgood.catalog import control
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.rebuilds import Rebuild
-from lastgood.catalog.rebuilt_attempts import Leftover
+from lastgood.catalog.jobs import checkpoints, copies
+from lastgood.catalog.rebuilding import rebuilds, rebuilt_attempts
+from lastgood.catalog.rebuilding.rebuilds import Rebuild
+from lastgood.catalog.rebuilding.rebuilt_attempts import Leftover
+from lastgood.catalog.settings import projects
 from lastgood.errors import InvalidInput
 from lastgood.faults import point
 from lastgood.flows import control_keys, sane_clock

@@ -10,30 +10,21 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import (
-    attempt_objects,
-    attempts,
-    capacity,
-    checkpoints,
-    copies,
-    history,
-    holds,
-    locks,
-    projects,
-    rebuilds,
-    rebuilt_attempts,
-    rebuilt_stages,
-    stages,
-    tombstones,
-)
-from lastgood.catalog.attempts import Attempt
-from lastgood.catalog.checkpoints import Checkpoint
-from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.catalog import history, locks
+from lastgood.catalog.capacity import capacity
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.holds import NewHold
-from lastgood.catalog.rebuilds import ACTOR, Rebuild
-from lastgood.catalog.rebuilt_attempts import Leftover
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.jobs import attempt_objects, attempts, checkpoints, copies, stages
+from lastgood.catalog.jobs.attempts import Attempt
+from lastgood.catalog.jobs.checkpoints import Checkpoint
+from lastgood.catalog.jobs.copies import Copy, CopyObject
+from lastgood.catalog.jobs.stages import Stage
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import NewHold
+from lastgood.catalog.rebuilding import rebuilds, rebuilt_attempts, rebuilt_stages
+from lastgood.catalog.rebuilding.rebuilds import ACTOR, Rebuild
+from lastgood.catalog.rebuilding.rebuilt_attempts import Leftover
+from lastgood.catalog.settings import projects
+from lastgood.catalog.sweeping import tombstones
 from lastgood.flows.policies import policy_of
 from lastgood.flows.rebuilding.reading import Whole
 from lastgood.rules import layout

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID, uuid4
 
-from lastgood.catalog import control, projects, rebuilds
+from lastgood.catalog import control
 from lastgood.catalog.control import Identity
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.rebuilds import Rebuild
+from lastgood.catalog.rebuilding import rebuilds
+from lastgood.catalog.rebuilding.rebuilds import Rebuild
+from lastgood.catalog.settings import projects
 from lastgood.errors import Conflict, ForeignCatalog, InvalidInput, Unavailable
 from lastgood.faults import point
 from lastgood.flows import control_keys

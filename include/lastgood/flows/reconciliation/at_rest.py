@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from lastgood.catalog import projects, report_facts
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.reconciliation import report_facts
+from lastgood.catalog.settings import projects
 from lastgood.rules.store_profile import Answer, Finding
 from lastgood.stores.base import Key, StoreError
 from lastgood.stores.open import Stores

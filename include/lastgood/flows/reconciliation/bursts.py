@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from lastgood.catalog import commit_times, findings, history, locks, projects
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.findings import Sighting
+from lastgood.catalog.jobs import commit_times
+from lastgood.catalog.reconciliation import findings
+from lastgood.catalog.reconciliation.findings import Sighting
+from lastgood.catalog.settings import projects
 from lastgood.rules import bursts
 
 CAUSE = "burst of commits"

@@ -13,9 +13,11 @@ from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
 
-from lastgood.catalog import copies, history, locks, receipts, stages, validations
-from lastgood.catalog.copies import Copy, State
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import copies, stages
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.validation import receipts, validations
 from lastgood.flows.inventories.explanation import Inventory
 from lastgood.rules.quantities import counted
 from lastgood.rules.retention_rules import Level

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from lastgood.catalog import findings, projects
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.findings import Finding
+from lastgood.catalog.reconciliation import findings
+from lastgood.catalog.reconciliation.findings import Finding
+from lastgood.catalog.settings import projects
 from lastgood.errors import Conflict
 from lastgood.flows.inventories import by_name
 from lastgood.flows.inventories.retention import drop_old

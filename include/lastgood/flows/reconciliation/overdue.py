@@ -10,9 +10,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lastgood.catalog import finding_alerts, findings, history
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.findings import Finding
+from lastgood.catalog.reconciliation import finding_alerts, findings
+from lastgood.catalog.reconciliation.findings import Finding
 from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.reconciliation.report import finding_json
 from lastgood.reports.words import human_bytes, instant, lasting

@@ -16,18 +16,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from lastgood.catalog import (
-    capacity,
-    findings,
-    history,
-    inventories,
-    locks,
-    projects,
-    quality_results,
-    reports,
-)
+from lastgood.catalog import history, locks
+from lastgood.catalog.capacity import capacity
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.projects import Project
+from lastgood.catalog.reconciliation import findings, inventories, quality_results, reports
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project
 from lastgood.errors import LastgoodError, Unavailable
 from lastgood.flows.capacity import pressure
 from lastgood.flows.inventories import by_name as kept_inventories

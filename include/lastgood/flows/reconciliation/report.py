@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from lastgood.catalog.findings import Finding, Sighting
-from lastgood.catalog.projects import Project, StoreRow
-from lastgood.catalog.reports import STATES
+from lastgood.catalog.reconciliation.findings import Finding, Sighting
+from lastgood.catalog.reconciliation.reports import STATES
+from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.flows.inventories.accounts import Account
 from lastgood.flows.inventories.causes import causes_json
 from lastgood.flows.inventories.explanation import Inventory

@@ -7,23 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from lastgood.catalog import (
-    copy_locks,
-    history,
-    measurements,
-    operator_views,
-    quality_results,
-    recovery,
-    report_facts,
-    stage_history,
-)
-from lastgood.catalog.copy_locks import LockedCopy
+from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.measurements import StageAge
-from lastgood.catalog.operator_views import StageView
-from lastgood.catalog.quality_results import PastResult
-from lastgood.catalog.recovery import Recovery
-from lastgood.catalog.report_facts import Freed, OldestAttempt, OldestUpload, TrendPoint
+from lastgood.catalog.reconciliation import quality_results, report_facts
+from lastgood.catalog.reconciliation.quality_results import PastResult
+from lastgood.catalog.reconciliation.report_facts import (
+    Freed,
+    OldestAttempt,
+    OldestUpload,
+    TrendPoint,
+)
+from lastgood.catalog.retention import copy_locks, stage_history
+from lastgood.catalog.retention.copy_locks import LockedCopy
+from lastgood.catalog.validation import recovery
+from lastgood.catalog.validation.recovery import Recovery
+from lastgood.catalog.views import measurements, operator_views
+from lastgood.catalog.views.measurements import StageAge
+from lastgood.catalog.views.operator_views import StageView
 from lastgood.flows.policies import policy_of
 from lastgood.rules import retention
 from lastgood.rules.decision import Reason, ReasonKind

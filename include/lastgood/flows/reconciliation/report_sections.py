@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from lastgood.catalog.findings import Finding
-from lastgood.catalog.operator_views import StageView
-from lastgood.catalog.recovery import Spread
+from lastgood.catalog.reconciliation.findings import Finding
+from lastgood.catalog.validation.recovery import Spread
+from lastgood.catalog.views.operator_views import StageView
 from lastgood.flows.reconciliation.report_numbers import Numbers
 from lastgood.reports.quality import CheckResult, critical_of, failed_of, first_failed
 from lastgood.rules.capacity import Standing

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from lastgood.catalog import projects
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.projects import Project
+from lastgood.catalog.settings import projects
+from lastgood.catalog.settings.projects import Project
 from lastgood.rules.finding_owners import Owners
 
 

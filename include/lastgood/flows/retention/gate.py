@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lastgood import errors
-from lastgood.catalog import copies, gate_facts, history, locks, references, standing_marks
-from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.gate_facts import Evidence, Sighting
+from lastgood.catalog.jobs import copies, references
+from lastgood.catalog.jobs.copies import Copy, CopyObject
+from lastgood.catalog.retention import gate_facts, standing_marks
+from lastgood.catalog.retention.gate_facts import Evidence, Sighting
 from lastgood.flows import control_keys, sane_clock
 from lastgood.flows.policies import rules_of
 from lastgood.flows.retention import lock_looks
@@ -39,8 +41,8 @@ def judge_copy(
 ) -> Judged:
     """Lock a copy with what it depends on, gather every fact about it and judge. What the caller
     records in the same transaction rests on these facts. `mark_id` is the mark under which it was
-    planned; where newer ones were made since, see `catalog.standing_marks`. Of a copy whose
-    deletion was intended meanwhile nothing is asked any more: it is not allowed. Raises
+    planned; where newer ones were made since, see `catalog.retention.standing_marks`. Of a copy
+    whose deletion was intended meanwhile nothing is asked any more: it is not allowed. Raises
     NotFound."""
     known = copies.get(tx, project, copy_id)
     needed = copies.of_checkpoints(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from lastgood.catalog.copies import Copy
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.gate_facts import LockSighting
-from lastgood.catalog.lock_looks import COPIES
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.retention.gate_facts import LockSighting
+from lastgood.catalog.retention.lock_looks import COPIES
 from lastgood.errors import Unavailable
 from lastgood.rules.copy_locks import LockLook
 from lastgood.rules.gate import Fact

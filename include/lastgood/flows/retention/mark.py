@@ -18,12 +18,13 @@ from typing import Any, Literal
 from zoneinfo import TZPATH
 
 from lastgood import errors
-from lastgood.catalog import marks, policies, projects, promotions, stage_history
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.marks import Mark, MarkCandidate, NewMark
-from lastgood.catalog.projects import PolicyVersion
-from lastgood.catalog.promotions import Promotion
-from lastgood.catalog.stage_history import StageHistory
+from lastgood.catalog.retention import marks, promotions, stage_history
+from lastgood.catalog.retention.marks import Mark, MarkCandidate, NewMark
+from lastgood.catalog.retention.promotions import Promotion
+from lastgood.catalog.retention.stage_history import StageHistory
+from lastgood.catalog.settings import policies, projects
+from lastgood.catalog.settings.projects import PolicyVersion
 from lastgood.flows import sane_clock
 from lastgood.flows.jobs import lapses
 from lastgood.rules import retention

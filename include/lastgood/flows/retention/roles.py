@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lastgood.catalog import history, stage_history
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.retention import stage_history
 from lastgood.flows.policies import rules_of
 from lastgood.rules import retention
 from lastgood.rules.decision import Leaving, Reason

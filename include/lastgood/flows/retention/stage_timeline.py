@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lastgood.catalog import checkpoint_events, holds, operator_views
-from lastgood.catalog.checkpoint_events import CheckpointEvent, Deletion
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.holds import Hold
-from lastgood.catalog.operator_views import CheckpointView, StageView
+from lastgood.catalog.jobs import checkpoint_events
+from lastgood.catalog.jobs.checkpoint_events import CheckpointEvent, Deletion
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import Hold
+from lastgood.catalog.views import operator_views
+from lastgood.catalog.views.operator_views import CheckpointView, StageView
 from lastgood.flows.retention import roles
 from lastgood.flows.retention.roles import Standing
 

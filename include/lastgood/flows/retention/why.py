@@ -8,20 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lastgood.catalog import (
-    copies,
-    history,
-    marks,
-    policies,
-    projects,
-    receipts,
-    stage_history,
-    tombstones,
-)
-from lastgood.catalog.copies import Copy
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.receipts import Receipt
-from lastgood.catalog.tombstones import Tombstone
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.retention import marks, stage_history
+from lastgood.catalog.settings import policies, projects
+from lastgood.catalog.sweeping import tombstones
+from lastgood.catalog.sweeping.tombstones import Tombstone
+from lastgood.catalog.validation import receipts
+from lastgood.catalog.validation.receipts import Receipt
 from lastgood.flows.retention.gate import Lookout, judge_copy
 from lastgood.rules import retention
 from lastgood.rules.decision import Leaving, Reason

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lastgood.catalog import locks, projects, rebuilds, store_profiles, store_registrations
+from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.projects import Project, StoreRow
+from lastgood.catalog.rebuilding import rebuilds
+from lastgood.catalog.settings import projects, store_profiles, store_registrations
+from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.errors import Conflict, ForeignCatalog
 from lastgood.flows import control_keys, store_profile
 from lastgood.flows.services import stores_of

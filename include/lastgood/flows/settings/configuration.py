@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lastgood.catalog.projects import Project, StoreRow
+from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.errors import InvalidConfig, InvalidInput, InvalidPolicy
 from lastgood.flows.settings.contracts import registered
 from lastgood.flows.settings.documents import ConfigDocument, read_file, read_folder

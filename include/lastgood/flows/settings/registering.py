@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from lastgood.catalog import control, store_registrations
+from lastgood.catalog import control
 from lastgood.catalog.db import Catalog
+from lastgood.catalog.settings import store_registrations
 from lastgood.flows import control_keys
 from lastgood.stores.base import Store
 

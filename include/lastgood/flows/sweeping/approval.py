@@ -7,9 +7,10 @@ next runs; each copy is judged by the gate all the same.
 from __future__ import annotations
 
 from lastgood import errors
-from lastgood.catalog import approvals, projects
-from lastgood.catalog.approvals import NewRequest, Request
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.settings import projects
+from lastgood.catalog.sweeping import approvals
+from lastgood.catalog.sweeping.approvals import NewRequest, Request
 from lastgood.flows.sweeping.plan import Plan, plan, standing
 
 

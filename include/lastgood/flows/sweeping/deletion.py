@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lastgood.catalog import history, tombstones
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.tombstones import KeyRecord, Tombstone
+from lastgood.catalog.sweeping import tombstones
+from lastgood.catalog.sweeping.tombstones import KeyRecord, Tombstone
 from lastgood.errors import Unavailable
 from lastgood.faults import point
 from lastgood.flows.retention import lock_looks

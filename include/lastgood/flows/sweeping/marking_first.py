@@ -12,8 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import capacity_states, history, lapses, marks
+from lastgood.catalog import history
+from lastgood.catalog.capacity import capacity_states
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import lapses
+from lastgood.catalog.retention import marks
 from lastgood.flows.capacity import pressure
 from lastgood.flows.retention import mark
 from lastgood.flows.sweeping.order import Turn, turn

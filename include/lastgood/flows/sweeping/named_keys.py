@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from lastgood.catalog import attempt_objects, attempts, copies
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.tombstones import Tombstone
+from lastgood.catalog.jobs import attempt_objects, attempts, copies
+from lastgood.catalog.sweeping.tombstones import Tombstone
 from lastgood.flows.quarantine import stored_objects
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Store, StoredObject

@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from lastgood.catalog import copies, history, reach_proofs, retirements
-from lastgood.catalog.copies import Copy, State
+from lastgood.catalog import history
+from lastgood.catalog.capacity import reach_proofs
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.keeping import retirements
 from lastgood.flows.capacity.pressure import StoreStanding
 from lastgood.flows.policies import policy_of
 from lastgood.flows.sweeping.plan import Plan

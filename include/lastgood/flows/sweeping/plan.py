@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import approvals, copies, history, marks, policies, projects, takings
-from lastgood.catalog.approvals import Request
-from lastgood.catalog.copies import Copy, State
+from lastgood.catalog import history
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.marks import Mark
-from lastgood.catalog.projects import PolicyVersion
-from lastgood.catalog.takings import Day
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.retention import marks
+from lastgood.catalog.retention.marks import Mark
+from lastgood.catalog.settings import policies, projects
+from lastgood.catalog.settings.projects import PolicyVersion
+from lastgood.catalog.sweeping import approvals, takings
+from lastgood.catalog.sweeping.approvals import Request
+from lastgood.catalog.sweeping.takings import Day
 from lastgood.flows import graces
 from lastgood.flows.policies import policy_of
 from lastgood.flows.policy_change import promotion

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from lastgood.catalog import copies, history, reach_proofs, stage_history
-from lastgood.catalog.copies import Copy, State
+from lastgood.catalog import history
+from lastgood.catalog.capacity import reach_proofs
+from lastgood.catalog.capacity.reach_proofs import ProofRow
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.reach_proofs import ProofRow
+from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.retention import stage_history
 from lastgood.flows import graces
 from lastgood.flows.capacity.pressure import StoreStanding
 from lastgood.flows.policies import policy_of

@@ -13,18 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import (
-    capacity,
-    copies,
-    history,
-    locks,
-    projects,
-    references,
-    tombstones,
-)
-from lastgood.catalog.copies import Copy, State
+from lastgood.catalog import history, locks
+from lastgood.catalog.capacity import capacity
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.gate_facts import Evidence
+from lastgood.catalog.jobs import copies, references
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.retention.gate_facts import Evidence
+from lastgood.catalog.settings import projects
+from lastgood.catalog.sweeping import tombstones
 from lastgood.faults import point
 from lastgood.flows import control_keys, quarantine, sane_clock
 from lastgood.flows.capacity import pressure

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.catalog.jobs.copies import Copy, CopyObject
 from lastgood.flows.validation.findings import Finding, absent_or_failed, unreadable
 from lastgood.rules import canonical, layout
 from lastgood.rules.manifest import Manifest

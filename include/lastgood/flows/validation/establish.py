@@ -3,10 +3,11 @@ a checkpoint that passed, and restores are answered again."""
 
 from __future__ import annotations
 
-from lastgood.catalog import blocks, checkpoints, history
-from lastgood.catalog.checkpoints import Checkpoint
+from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.jobs import blocks, checkpoints
+from lastgood.catalog.jobs.checkpoints import Checkpoint
+from lastgood.catalog.jobs.stages import Stage
 
 
 def establish(

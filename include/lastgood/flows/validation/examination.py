@@ -6,25 +6,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
-from lastgood.catalog import (
-    blocks,
-    checkpoints,
-    copies,
-    dependencies,
-    generations,
-    history,
-    holds,
-    locks,
-    outbox,
-    receipts,
-    stages,
-    validations,
-)
-from lastgood.catalog.copies import Copy
+from lastgood.catalog import history, locks, outbox
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.holds import NewHold
-from lastgood.catalog.receipts import Receipt, Validation
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.jobs import blocks, checkpoints, copies, dependencies, generations, stages
+from lastgood.catalog.jobs.copies import Copy
+from lastgood.catalog.jobs.stages import Stage
+from lastgood.catalog.keeping import holds
+from lastgood.catalog.keeping.holds import NewHold
+from lastgood.catalog.validation import receipts, validations
+from lastgood.catalog.validation.receipts import Receipt, Validation
 from lastgood.flows.capacity import pressure
 from lastgood.flows.policies import rules_of
 from lastgood.flows.validation.findings import Finding

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lastgood.catalog.receipts import Verdict
+from lastgood.catalog.validation.receipts import Verdict
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Store, StoreError
 

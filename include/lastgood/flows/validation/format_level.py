@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.catalog.jobs.copies import Copy, CopyObject
 from lastgood.flows.validation.findings import SETTLED, Finding, absent_or_failed
 from lastgood.flows.validation.local_files import download, in_place, scratch_folder
 from lastgood.rules.manifest import Manifest

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 
-from lastgood.catalog.copies import Copy, CopyObject
-from lastgood.catalog.validations import PresentCopy
+from lastgood.catalog.jobs.copies import Copy, CopyObject
+from lastgood.catalog.validation.validations import PresentCopy
 from lastgood.errors import InvalidInput
 from lastgood.flows.settings.contracts import registered
 from lastgood.flows.validation import checksum, format_level, pod_level, restore_level

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.catalog.jobs.copies import Copy, CopyObject
 from lastgood.flows.validation.findings import Finding, absent_or_failed, unreadable
 from lastgood.rules import layout
 from lastgood.stores.base import Key, KeyMissing, Prefix, Store, StoreError

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs.copies import Copy
 from lastgood.flows.validation.reading import Lent
 from lastgood.rules.contract import Contract
 from lastgood.rules.contract_pod import COMMAND, DRILL, FETCH, Pod

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.catalog.jobs.copies import Copy, CopyObject
 from lastgood.errors import InvalidInput
 from lastgood.flows.validation import checksum, restore_verdict
 from lastgood.flows.validation.findings import Finding, settled

@@ -10,11 +10,12 @@ from datetime import timedelta
 from uuid import UUID
 
 from lastgood import errors
-from lastgood.catalog import checkpoints, copies, locks, readers, stages
-from lastgood.catalog.checkpoints import ReadableCopy
-from lastgood.catalog.copies import Copy, State
+from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.readers import ReaderLease
+from lastgood.catalog.jobs import checkpoints, copies, readers, stages
+from lastgood.catalog.jobs.checkpoints import ReadableCopy
+from lastgood.catalog.jobs.copies import Copy, State
+from lastgood.catalog.jobs.readers import ReaderLease
 from lastgood.flows.policies import policy_of
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lastgood.catalog.copies import Copy, CopyObject
+from lastgood.catalog.jobs.copies import Copy, CopyObject
 from lastgood.errors import InvalidInput
 from lastgood.flows.settings.contracts import fixed_places
 from lastgood.flows.validation import restore_verdict

@@ -5,11 +5,12 @@ to a checkpoint with a passing receipt, and restores are answered again."""
 
 from __future__ import annotations
 
-from lastgood.catalog import checkpoints, receipts, stages
-from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.receipts import Receipt
-from lastgood.catalog.stages import Stage
+from lastgood.catalog.jobs import checkpoints, stages
+from lastgood.catalog.jobs.checkpoints import Checkpoint
+from lastgood.catalog.jobs.stages import Stage
+from lastgood.catalog.validation import receipts
+from lastgood.catalog.validation.receipts import Receipt
 from lastgood.errors import Conflict, NotFound
 from lastgood.flows import control_keys, quarantine
 from lastgood.flows.policies import rules_of

@@ -12,17 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from lastgood import errors
-from lastgood.catalog import (
-    blocks,
-    copies,
-    history,
-    locks,
-    stages,
-    validations,
-)
+from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.receipts import Receipt
-from lastgood.catalog.validations import PresentCopy
+from lastgood.catalog.jobs import blocks, copies, stages
+from lastgood.catalog.validation import validations
+from lastgood.catalog.validation.receipts import Receipt
+from lastgood.catalog.validation.validations import PresentCopy
 from lastgood.flows import quarantine
 from lastgood.flows.capacity import pressure
 from lastgood.flows.policies import policy_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lastgood import errors
-from lastgood.catalog import checkpoints, copies, receipts, stages, validations
-from lastgood.catalog.checkpoints import Checkpoint
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.receipts import Receipt
+from lastgood.catalog.jobs import checkpoints, copies, stages
+from lastgood.catalog.jobs.checkpoints import Checkpoint
+from lastgood.catalog.validation import receipts, validations
+from lastgood.catalog.validation.receipts import Receipt
 from lastgood.flows.policies import rules_of
 from lastgood.flows.validation.establish import establish
 from lastgood.flows.validation.examination import examine

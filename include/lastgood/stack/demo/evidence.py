@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from lastgood.catalog import tombstones
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.tombstones import Tombstone
+from lastgood.catalog.sweeping import tombstones
+from lastgood.catalog.sweeping.tombstones import Tombstone
 from lastgood.errors import LastgoodError
 from lastgood.rules.layout import attempt_prefix, inventory_prefix
 from lastgood.rules.names import AttemptId, CheckpointId

@@ -60,7 +60,7 @@ class Place:
         if found is not None:
             return Bucket(found.client(), found.bucket)
         with self.services.catalog.transaction() as tx:
-            from lastgood.catalog import projects
+            from lastgood.catalog.settings import projects
 
             return Disk(folder_of(str(projects.store(tx, self.store).config["root"])))
 

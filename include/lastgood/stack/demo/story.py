@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from lastgood.catalog.copies import Copy
+from lastgood.catalog.jobs.copies import Copy
 from lastgood.flows.cleaning import cleanup_plan
 from lastgood.flows.sweeping import sweep
 from lastgood.stack.airflow_api import DagRun

@@ -1,0 +1,1 @@
+"""The records that an audit re-verifies: certificates, daily digests, rows."""

@@ -1,0 +1,1 @@
+"""Incomplete uploads, and the rules of buckets against them."""

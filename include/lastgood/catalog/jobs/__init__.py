@@ -1,0 +1,1 @@
+"""What training jobs did: stages, generations, attempts, checkpoints and their copies, readers."""

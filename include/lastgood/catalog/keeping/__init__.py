@@ -1,0 +1,1 @@
+"""People's word on what stays and what ends: holds and retirements."""

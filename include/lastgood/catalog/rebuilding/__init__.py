@@ -1,0 +1,1 @@
+"""What a rebuild reads back, and how far it is."""

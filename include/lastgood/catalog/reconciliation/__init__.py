@@ -1,0 +1,1 @@
+"""Inventories, reports, their quality checks, and findings."""

@@ -1,0 +1,1 @@
+"""What marks decided, and the facts that the gate judges by."""

@@ -1,0 +1,1 @@
+"""What is configured: projects, their stores, policies and keys."""

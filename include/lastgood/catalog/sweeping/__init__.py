@@ -1,0 +1,1 @@
+"""What sweeps were allowed and did: approvals, what a day took, tombstones."""

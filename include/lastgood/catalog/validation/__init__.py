@@ -1,0 +1,1 @@
+"""What reading copies again showed: receipts, recoveries, drills."""

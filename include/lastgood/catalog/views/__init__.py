@@ -1,0 +1,1 @@
+"""What operators and monitoring look at, read across the other tables."""
