@@ -116,8 +116,8 @@ def test_the_newest_day_counts_over_every_storage_class(moto_s3: str) -> None:
         name = "BucketSizeBytes"
         return {"MetricName": name, "Dimensions": dimensions, "Timestamp": at, "Value": value}
 
-    now = datetime.now(UTC)
-    days = [now.replace(hour=0, minute=0, second=0, microsecond=0)]
+    now = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+    days = [now.replace(hour=0)]
     days.append(days[0] - timedelta(days=1))
     for at, values in zip(days, ((100, 40), (9_000, 9_000)), strict=True):
         for kind, value in zip(("StandardStorage", "GlacierStorage"), values, strict=True):
