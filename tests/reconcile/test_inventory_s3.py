@@ -123,7 +123,8 @@ def test_overwritten_versions_are_noncurrent_and_an_overwritten_copy_is_seen(
 
     causes = {(place.project, place.cause) for place in taken.differences}
     assert causes == {
-        (PROJECT, Cause.SIZE_DIFFERS),
+        (PROJECT, Cause.MISPLACED),
+        (PROJECT, Cause.UNTRACKED),
         (PROJECT, Cause.UNKNOWN_UPLOAD),
         (SHARED, Cause.UNTRACKED),
     }
@@ -133,7 +134,7 @@ def test_overwritten_versions_are_noncurrent_and_an_overwritten_copy_is_seen(
     assert named["noncurrent-versions"] == (100 + 7, 2)
     assert named["delete-markers"] == (0, 1)
     assert named["pending-parts"] == named["unknown-upload"] == (60, 1)
-    assert named["untracked"] == (3 + 11, 2)
+    assert named["untracked"] == (5 + 3 + 11, 3)
     assert taken.whole.equation.sum_bytes == accounted
 
 

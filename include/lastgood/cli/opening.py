@@ -12,6 +12,7 @@ from pathlib import Path
 from lastgood.catalog.connect import open_catalog
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.settings import projects
+from lastgood.errors import InvalidInput
 from lastgood.flows.services import Services
 
 OPERATOR_VARIABLE = "LASTGOOD_OPERATOR"
@@ -41,8 +42,15 @@ def actor() -> str:
     return f"operator:{operator()}"
 
 
-def report_folder() -> Path:
-    """Where reports are written unless told otherwise."""
+def report_folder(typed: Path | None) -> Path:
+    """Where reports are written: into what was typed, which is made if it is not there, else where
+    the scheduled ones go. Raises InvalidInput, before there is a report, if it cannot be made."""
     from lastgood.flows.scheduled import report_folder as scheduled
 
-    return scheduled()
+    if typed is None:
+        return scheduled()
+    try:
+        typed.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(where="--folder", reason=f"{typed}: {error.strerror}") from error
+    return typed

@@ -121,7 +121,7 @@ def write_report(
 
     with services() as opened, opened.catalog.transaction() as tx:
         document = catalog_reports.get(tx, report).document
-    paths = write_files(document, folder or report_folder())
+    paths = write_files(document, report_folder(folder))
     if json:
         print_json({kind: str(path) for kind, path in paths.items()})
     else:

@@ -214,13 +214,14 @@ def reconcile(
         start = typed_instant(since, "--from") or end - timedelta(days=1)
         if start >= end:
             raise InvalidInput(where="--from", reason="the window ends before it begins")
+        report_dir = report_folder(folder)
         with steps() as shown:
             told = flow.run(
                 opened.catalog,
                 opened.stores,
                 project,
                 window=(start, end),
-                report_dir=folder or report_folder(),
+                report_dir=report_dir,
                 actor=actor(),
                 progress=lambda phase, done: shown.reach(phase, done),
             )

@@ -103,8 +103,10 @@ def _same_key(
             yield from _expected(wanted, found, place, hides)
     for index, item in enumerate(group):
         if item is not found:
-            is_repeat = found is not None or any(_is_current(one) for one in group[:index])
-            yield _unexpected(item, place, is_repeat=is_repeat)
+            is_second = found is not None or any(_is_current(one) for one in group[:index])
+            # Versions of a key are no repetition of it: one lies over what was committed.
+            is_repeat = is_second and item.version_id is None
+            yield _unexpected(item, place, is_repeat=is_repeat, lies_over=found)
 
 
 def _match(wanted: ExpectedObject, group: list[StoredObject]) -> StoredObject | None:
@@ -142,14 +144,19 @@ def _expected(
     yield Entry(place.project, line, size_bytes, key, place.unit, cause, detail)
 
 
-def _unexpected(item: StoredObject, place: Belonging, *, is_repeat: bool) -> Entry:
-    """A listed object that no copy's record means."""
+def _unexpected(
+    item: StoredObject, place: Belonging, *, is_repeat: bool, lies_over: StoredObject | None
+) -> Entry:
+    """A listed object that no copy's record means; `lies_over` is what one does mean, of that
+    key."""
     line = place.line(item.key, item)
     cause, detail = None, ""
     if item.foreign is not None:
         line, cause, detail = Line.UNEXPLAINED, Cause.FOREIGN, item.foreign
     elif line is Line.UNEXPLAINED:
         cause, detail = _why_unexplained(item, place, is_repeat=is_repeat)
+        if cause is Cause.UNTRACKED and lies_over is not None:
+            detail = "written over the version that was committed"
     return Entry(place.project, line, item.size_bytes, item.key, place.unit, cause, detail)
 
 
