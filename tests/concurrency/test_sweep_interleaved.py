@@ -22,7 +22,7 @@ from lastgood.flows.keeping import hold
 from lastgood.flows.sweeping import sweep
 from lastgood.stores.base import KeyOutcome, Prefix, Store, StoredObject
 from tests.concurrency.sessions import Session, Stop, standing, stop_after, wait_until_blocked
-from tests.retention.world import PROJECT, World, opened
+from tests.retention.world import PROJECT, World, candidates_of_mark, opened
 
 GRACE = timedelta(hours=1)
 
@@ -268,7 +268,7 @@ def test_a_mark_waits_for_a_commit_under_way_and_counts_it(
     mark_id = marking.result()
     with world.catalog.transaction() as tx:
         mark = marks.get(tx, PROJECT, mark_id)
-        found = [each.copy_id for each in marks.candidates(tx, PROJECT, mark_id)]
+        found = [each.copy_id for each in candidates_of_mark(tx, PROJECT, mark_id)]
     assert late.committed_at < mark.at
     assert mark.counts["checkpoints"] == 3
     assert found == [1]

@@ -20,14 +20,14 @@ from lastgood import errors
 from lastgood.catalog.connect import open_catalog
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.keeping.holds import NewHold
-from lastgood.catalog.retention import marks, stage_history
+from lastgood.catalog.retention import stage_history
 from lastgood.flows import quarantine, scheduled
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold, release
 from lastgood.flows.retention import mark
 from lastgood.flows.sweeping import sweep
 from lastgood.flows.sweeping.sweep import Plan
-from tests.retention.world import PROJECT, World
+from tests.retention.world import PROJECT, World, candidates_of_mark
 
 HOUR = timedelta(hours=1)
 ROLES = {
@@ -53,7 +53,7 @@ def replay(world: World, at: datetime, policy: str | None = None) -> dict[str, A
 
 def candidates(world: World, told: dict[str, Any]) -> set[int]:
     with world.catalog.transaction() as tx:
-        return {one.copy_id for one in marks.candidates(tx, PROJECT, told["mark_id"])}
+        return {one.copy_id for one in candidates_of_mark(tx, PROJECT, told["mark_id"])}
 
 
 def _happens(world: World, hour: int, made: list[Copy]) -> None:

@@ -16,7 +16,7 @@ from lastgood.catalog.capacity import capacity_states
 from lastgood.catalog.jobs import copies, stage_events
 from lastgood.catalog.jobs.copies import Copy, State
 from lastgood.catalog.keeping.holds import NewHold
-from lastgood.catalog.retention import marks, stage_history
+from lastgood.catalog.retention import stage_history
 from lastgood.catalog.settings import projects
 from lastgood.catalog.settings.projects import StoreRow
 from lastgood.cli.typed import typed_instant
@@ -28,7 +28,7 @@ from lastgood.rules.policy import Policy
 from lastgood.rules.scope import Scope
 from lastgood.rules.timeline_events import StageState
 from tests.policy_change.test_as_of import HOUR, ROLES, _happens, first_hour, put_clock, replay
-from tests.retention.world import POLICY, PROJECT, World
+from tests.retention.world import POLICY, PROJECT, World, candidates_of_mark
 
 
 def record(world: World, name: str, roles: dict[str, Any], **changes: Any) -> str:
@@ -112,7 +112,9 @@ def test_the_pass_reads_what_marks_read_and_decides_as_they_do(
         for side, name in (("current", "short@v2"), ("candidate", other)):
             marked = replay(world, at, name)
             with world.catalog.transaction() as tx:
-                leaving = sum(one.bytes for one in marks.candidates(tx, PROJECT, marked["mark_id"]))
+                leaving = sum(
+                    one.bytes for one in candidates_of_mark(tx, PROJECT, marked["mark_id"])
+                )
                 existing = sum(
                     size
                     for stage in stage_history.of_project(tx, PROJECT, at)

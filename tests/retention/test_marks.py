@@ -17,13 +17,13 @@ from lastgood.flows.policy_change import policy_diff
 from lastgood.flows.retention import mark
 from lastgood.flows.sweeping import sweep
 from lastgood.rules.scope import Scope
-from tests.retention.world import PROJECT, World
+from tests.retention.world import PROJECT, World, candidates_of_mark
 
 
 def candidates(world: World, mark_id: int) -> dict[int, str]:
     """The role that each candidate of a mark leaves, by copy id."""
     with world.catalog.transaction() as tx:
-        return {each.copy_id: each.leaves for each in marks.candidates(tx, PROJECT, mark_id)}
+        return {each.copy_id: each.leaves for each in candidates_of_mark(tx, PROJECT, mark_id)}
 
 
 def ids(*copies: Copy) -> set[int]:

@@ -30,7 +30,7 @@ from lastgood.flows.validation.examination import examine
 from lastgood.flows.validation.levels import Examined, Ladder
 from lastgood.rules.policy import Policy
 from lastgood.rules.retention_rules import Level
-from tests.retention.world import PROJECT, World
+from tests.retention.world import PROJECT, World, candidates_of_mark
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
@@ -46,7 +46,7 @@ def commits(world: World, number: int, stage: str, **options: Any) -> list[Copy]
 
 def candidates(world: World, mark_id: int) -> dict[int, str]:
     with world.catalog.transaction() as tx:
-        return {each.copy_id: each.leaves for each in marks.candidates(tx, PROJECT, mark_id)}
+        return {each.copy_id: each.leaves for each in candidates_of_mark(tx, PROJECT, mark_id)}
 
 
 def ids(copies: list[Copy]) -> set[int]:

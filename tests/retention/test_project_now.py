@@ -20,7 +20,7 @@ from lastgood.flows.keeping import hold, retire
 from lastgood.flows.retention import gate, mark, why
 from lastgood.flows.sweeping import sweep
 from lastgood.rules.scope import Scope
-from tests.retention.world import PROJECT, World
+from tests.retention.world import PROJECT, World, candidates_of_mark
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -167,7 +167,7 @@ def test_an_age_in_the_policy_is_not_shortened_by_a_jump_ahead_and_back(
         mark_id = world.mark()
         with world.catalog.transaction() as tx:
             assert three[2].copy_id in {
-                each.copy_id for each in marks.candidates(tx, PROJECT, mark_id)
+                each.copy_id for each in candidates_of_mark(tx, PROJECT, mark_id)
             }
         world.sweep()
         assert world.state(three[2]) == state

@@ -28,6 +28,7 @@ from lastgood.catalog.jobs.attempt_objects import DeclaredObject
 from lastgood.catalog.jobs.attempts import NewAttempt
 from lastgood.catalog.jobs.copies import Copy, CopyObject
 from lastgood.catalog.keeping import holds
+from lastgood.catalog.retention.marks import MarkCandidate
 from lastgood.catalog.settings import projects
 from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.catalog.validation import receipts
@@ -353,6 +354,20 @@ def _manifest(
         dependencies=tuple(copy.manifest for copy in depends_on),  # type: ignore[misc]
         resumed_from=origin,
     )
+
+
+def candidates_of_mark(tx: Transaction, project: str, mark_id: int) -> list[MarkCandidate]:
+    """The candidates of a mark, by stage and the oldest checkpoint first."""
+    rows = tx.execute(
+        """
+        SELECT m.copy_id, m.stage_id, m.checkpoint_id, m.leaves, m.reasons, m.bytes
+          FROM mark_candidates m JOIN checkpoints k USING (checkpoint_id)
+         WHERE m.project = %s AND m.mark_id = %s
+         ORDER BY m.stage_id, k.generation, k.sequence, m.copy_id
+        """,
+        (project, mark_id),
+    )
+    return [MarkCandidate(**row) for row in rows]
 
 
 @contextmanager

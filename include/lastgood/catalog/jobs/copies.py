@@ -8,7 +8,7 @@ present -> quarantined -> deleting -> deleted
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -197,15 +197,6 @@ def of_checkpoints(tx: Transaction, project: str, checkpoint_ids: Iterable[int])
     rows = tx.execute(
         _SELECT + " WHERE c.project = %s AND c.checkpoint_id = ANY(%s)" + _IN_ORDER,
         (project, sorted(set(checkpoint_ids))),
-    )
-    return [_copy(row) for row in rows]
-
-
-def at_prefixes(tx: Transaction, project: str, store: str, prefixes: Collection[str]) -> list[Copy]:
-    """The project's copies that lie below any of these prefixes in a store."""
-    rows = tx.execute(
-        _SELECT + " WHERE c.project = %s AND c.store = %s AND c.prefix = ANY(%s)" + _IN_ORDER,
-        (project, store, sorted(prefixes)),
     )
     return [_copy(row) for row in rows]
 

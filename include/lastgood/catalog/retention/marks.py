@@ -213,20 +213,6 @@ def recorded(tx: Transaction, mark: NewMark) -> Mark:
     return Mark(**row)
 
 
-def candidates(tx: Transaction, project: str, mark_id: int) -> list[MarkCandidate]:
-    """The candidates of a mark, by stage and the oldest checkpoint first."""
-    rows = tx.execute(
-        """
-        SELECT m.copy_id, m.stage_id, m.checkpoint_id, m.leaves, m.reasons, m.bytes
-          FROM mark_candidates m JOIN checkpoints k USING (checkpoint_id)
-         WHERE m.project = %s AND m.mark_id = %s
-         ORDER BY m.stage_id, k.generation, k.sequence, m.copy_id
-        """,
-        (project, mark_id),
-    )
-    return [MarkCandidate(**row) for row in rows]
-
-
 def candidate(tx: Transaction, project: str, mark_id: int, copy_id: int) -> MarkCandidate | None:
     """One copy as a candidate of a mark; None if it is none."""
     row = tx.execute(

@@ -46,12 +46,10 @@ class Request:
     approved_at: datetime | None
 
 
-_SELECT = """
-    SELECT q.request_id, q.project, q.mark_id, q.policy_digest, q.plan_digest, q.stop,
-           q.to_quarantine, q.to_delete, q.recorded_at, a.approved_by, a.because,
-           a.recorded_at AS approved_at
-      FROM sweep_requests q LEFT JOIN sweep_approvals a USING (request_id)
-"""
+_REQUEST = """q.request_id, q.project, q.mark_id, q.policy_digest, q.plan_digest, q.stop,
+    q.recorded_at, a.approved_by, a.because, a.recorded_at AS approved_at"""
+_REQUESTS = "sweep_requests q LEFT JOIN sweep_approvals a USING (request_id)"
+_SELECT = f"SELECT {_REQUEST}, q.to_quarantine, q.to_delete FROM {_REQUESTS}"
 _STILL_GIVEN_UP = """
     ARRAY(SELECT named.copy_id FROM unnest({step}) WITH ORDINALITY AS named (copy_id, place)
            WHERE NOT EXISTS (
@@ -131,12 +129,10 @@ def standing(
     mark after that one gives up too, under the same policy, and that were not taken back since."""
     rows = tx.execute(
         f"""
-        SELECT q.request_id, q.project, q.mark_id, q.policy_digest, q.plan_digest, q.stop,
+        SELECT {_REQUEST},
                {_STILL_GIVEN_UP.format(step="q.to_quarantine")} AS to_quarantine,
-               {_STILL_GIVEN_UP.format(step="q.to_delete")} AS to_delete,
-               q.recorded_at, a.approved_by, a.because, a.recorded_at AS approved_at
-          FROM sweep_requests q JOIN marks shown USING (mark_id)
-               LEFT JOIN sweep_approvals a USING (request_id)
+               {_STILL_GIVEN_UP.format(step="q.to_delete")} AS to_delete
+          FROM {_REQUESTS} JOIN marks shown ON shown.mark_id = q.mark_id
          WHERE q.project = %(project)s AND q.policy_digest = %(policy)s AND shown.at >= %(since)s
            AND (q.request_id = %(request)s
                 OR %(request)s::bigint IS NULL AND a.request_id IS NOT NULL)
