@@ -25,6 +25,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -194,10 +195,20 @@ def serving(dsn: str) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        yield f"http://{LOOPBACK}:{port}"  # the client tries again until it listens
+        while not _listens(port):
+            time.sleep(0.05)
+        yield f"http://{LOOPBACK}:{port}"
     finally:
         process.terminate()
         process.wait()
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 @contextmanager

@@ -1,17 +1,18 @@
 """How fast the runner's client sends a checkpoint to S3 and fetches it, against rclone and boto3,
 on one real S3 server in one run; and how much a commit reads.
 
-    python bench/s3_transfer.py                 1 GiB in 8 shards; ten minutes, 6 GiB of memory
-    python bench/s3_transfer.py --bytes 64MiB        a quick look
+    python bench/s3_transfer.py           1 GiB in 8 shards; a quarter of an hour, 9 GiB of memory
+    python bench/s3_transfer.py --bytes 64MiB --rounds 1       a quick look
 
-The server is a Ceph gateway on loopback that keeps everything in memory, a new one for each round,
-so that none finds less memory than the one before; a coordinator process grants presigned URLs. All
-send with the same number of connections (`--at-once`), each in a process of its own; every time is
-the best of `--rounds`, in each of which uploads go twice and downloads four times. They take turns,
-each time with another one first, downloads beside one other at a time, and nobody pays for memory
-that the machine has to find first. Client and server share the machine, so that the client's
-processor time tells more than the clock where there are few cores: both are printed. The last line
-is JSON.
+The server is a Ceph gateway on loopback that keeps everything in memory, a new one for the uploads
+and one for the downloads of each round, so that none finds less memory than the one before; a
+coordinator process grants presigned URLs. All send with the same number of connections
+(`--at-once`), each in a process of its own. Two that are compared go beside each other, each time
+with another one first, and nobody pays for memory that the machine has to find first. Every time is
+the median of all tries, nine uploads and twelve downloads of each in three rounds: one try differs
+by half from the next on a machine that the server shares, and whoever has the luckiest one wins a
+comparison of bests. Processor time, which the server does not share, is printed beside the clock.
+The last line is JSON.
 
     upload      bytes per second until the server has every part, SHA-256 of each object included
                 / `rclone copy` (at least 0.9), / boto3's transfer manager (at least 1.0)
@@ -42,6 +43,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from statistics import median
 from typing import Any
 from uuid import uuid4
 
@@ -145,13 +147,17 @@ CLIENTS: dict[str, Callable[[Path, int], dict[str, float]]] = {
 }
 
 
-# Who goes beside whom in a round, and how often: one time varies by half on a machine shared with
-# the server, and the more so the longer the two that are compared lie apart.
-TURNS = (
-    (("upload.ours", "upload.boto3", "upload.rclone"), 2),
-    (("download.ours", "download.boto3"), 4),
-    (("durable.ours", "download.rclone"), 4),
+# Who goes beside whom in a round, and how often: more often where it is close.
+UPLOADS = (
+    (("upload.ours", "upload.boto3"), 3),
+    (("upload.rclone",), 1),
 )
+DOWNLOADS = (
+    (("download.ours", "download.boto3"), 4),
+    (("durable.ours", "download.rclone"), 2),
+)
+Turns = Sequence[tuple[Sequence[str], int]]
+Ask = Callable[[str], dict[str, float]]
 
 
 def run_client(name: str, files: Path, at_once: int) -> None:
@@ -294,37 +300,59 @@ def find_memory(folder: Path, size_bytes: int) -> None:
     scratch.unlink()
 
 
-def in_turns(number: int) -> Iterator[str]:
-    """The names of who goes next in a round: uploads, then downloads in pairs, some times each."""
-    for names, times in TURNS:
+def in_turns(turns: Turns, number: int) -> Iterator[str]:
+    """The names of who goes next in a round."""
+    for names, times in turns:
         for turn in range(times):
-            yield from rotated(names, number + turn)
+            first = (number + turn) % len(names)
+            yield from (*names[first:], *names[:first])
 
 
-def rotated(names: Sequence[str], by: int) -> Sequence[str]:
-    first = by % len(names)
-    return [*names[first:], *names[:first]]
+@contextmanager
+def served(folder: Path, files: Path, at_once: int) -> Iterator[Ask]:
+    """A server and a coordinator; a function that has a client work with them."""
+    folder.mkdir()
+    with ceph_in(folder) as ceph, service(ceph, folder, "plain", ceph.endpoint) as service_of:
+        environment = {
+            **service_of,
+            "BENCH_CEPH": json.dumps(vars(ceph)),
+            "BENCH_PARTS": str(at_once if len(list(files.iterdir())) == 1 else 1),
+        }
+        for name in TARGETS:
+            plain_client(ceph).create_bucket(Bucket=name)
+
+        def ask(name: str) -> dict[str, float]:
+            return ask_client(name, files, at_once, environment)
+
+        yield ask
 
 
-def transfers(
-    ceph: Ceph, service_of: Mapping[str, str], files: Path, at_once: int, number: int
-) -> Iterator[tuple[str, float]]:
+def tries(ask: Ask, files: Path, turns: Turns, number: int) -> Iterator[tuple[str, float]]:
     """What each client measured in one round: its times and its peak of memory, by name."""
-    shards = len(list(files.iterdir()))
-    environment = {
-        **service_of,
-        "BENCH_CEPH": json.dumps(vars(ceph)),
-        "BENCH_PARTS": str(at_once if shards == 1 else 1),
-    }
-    for name in TARGETS:
-        plain_client(ceph).create_bucket(Bucket=name)
-    for name in in_turns(number):
-        find_memory(files.parent, sum(file.stat().st_size for file in files.iterdir()))
+    size_bytes = sum(file.stat().st_size for file in files.iterdir())
+    for name in in_turns(turns, number):
+        find_memory(files.parent, size_bytes)
         os.sync()  # nobody pays for what another one left to be written
-        measured = ask_client(name, files, at_once, environment)
+        measured = ask(name)
         yield from ((f"{name}.{value}", amount) for value, amount in measured.items())
         seconds, cpu = measured["seconds"], measured["cpu_seconds"]
         print(f"  {name}: {seconds:.3f} s, {cpu:.3f} s of processors", flush=True)
+
+
+def transfers(folder: Path, files: Path, at_once: int, rounds: int) -> dict[str, float]:
+    """The median of what each client measured in all rounds, by name."""
+    measured: dict[str, list[float]] = {}
+    for number in range(rounds):
+        print(f"{files.name}, round {number + 1}", flush=True)
+        with served(folder / f"{files.name}-uploads-{number}", files, at_once) as ask:
+            for key, amount in tries(ask, files, UPLOADS, number):
+                measured.setdefault(key, []).append(amount)
+        with served(folder / f"{files.name}-downloads-{number}", files, at_once) as ask:
+            for name in ("ours", *TARGETS):
+                ask(f"upload.{name}")
+            for key, amount in tries(ask, files, DOWNLOADS, number):
+                measured.setdefault(key, []).append(amount)
+    return {key: median(amounts) for key, amounts in measured.items()}
 
 
 def bytes_read(ceph: Ceph, folder: Path, files: Path, at_once: int) -> dict[str, float]:
@@ -369,7 +397,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=read_size, default=1 << 30, help="as in 64MiB")
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--at-once", type=int, default=4, help="connections of each client")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where to work; by default a temporary folder")
     parser.add_argument("--client", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -395,28 +423,14 @@ def main() -> None:
 
 
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    many = write_files(folder / "shards", options.bytes, options.shards)
-    one = write_files(folder / "single", options.bytes, 1)
-    found: dict[str, Any] = {"shards": {}, "single": {}}
-    for (name, best), files in zip(found.items(), (many, one), strict=True):
-        for number in range(options.rounds):
-            print(f"{name}, round {number + 1}", flush=True)
-            place = folder / f"{name}-{number}"
-            place.mkdir()
-            with served(place) as (ceph, service_of):
-                for key, amount in transfers(ceph, service_of, files, options.at_once, number):
-                    better = max if key.endswith("peak_bytes") else min
-                    best[key] = better(best.get(key, amount), amount)
+    found: dict[str, Any] = {}
+    for kind, number in (("shards", options.shards), ("single", 1)):
+        files = write_files(folder / kind, options.bytes, number)
+        found[kind] = transfers(folder, files, options.at_once, options.rounds)
     few = write_files(folder / "few", min(options.bytes, 64 << 20), 4)
     with ceph_in(folder) as ceph:
         found["read"] = bytes_read(ceph, folder, few, options.at_once)
     return found
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[tuple[Ceph, Mapping[str, str]]]:
-    with ceph_in(folder) as ceph, service(ceph, folder, "plain", ceph.endpoint) as service_of:
-        yield ceph, service_of
 
 
 if __name__ == "__main__":
