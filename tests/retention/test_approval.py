@@ -157,6 +157,47 @@ def test_of_a_plan_that_grew_only_what_was_shown_is_taken(world: World) -> None:
     assert [world.state(copy) for copy in (*kept, third)].count("deleted") == 0
 
 
+def test_what_is_past_its_grace_waits_for_no_approval_of_what_is_to_be_hidden(
+    world: World,
+) -> None:
+    world.promote(GUARDED)
+    old = world.commit(1)
+    world.commit(2), world.commit(3)
+    world.mark()
+    assert world.sweep()["quarantined"] == 1
+    world.advance(timedelta(hours=1))
+    many = [world.commit(sequence) for sequence in range(4, 11)]
+    world.mark()
+    shown = sweep.plan(world.catalog, PROJECT)
+    assert "delete without approval: 1 copy" in shown.summary()
+    told = world.sweep()
+    assert (told["deleted"], told["quarantined"], told["left"]) == (1, 0, 7)
+    assert ("7 of 10 copies" in told["stop"], world.state(old)) == (True, "deleted")
+    _approve(world, digest=shown.digest)  # of what waits, and that is the same
+    assert world.row("SELECT to_delete FROM lastgood.sweep_requests") == ([],)
+    assert world.sweep()["quarantined"] == 7
+    assert _quarantined(world, many) == 5
+
+
+def test_what_is_to_be_hidden_waits_for_no_approval_of_a_large_deletion(world: World) -> None:
+    first, second = world.commit(1), world.commit(2)
+    above = f"{first.stored_bytes * 3 // 2}B"
+    world.promote({"quarantine": {**TINY["quarantine"], "approve_above": above}})
+    for sequence in (3, 4):
+        world.commit(sequence)
+        world.mark()
+        assert world.sweep()["quarantined"] == 1
+    world.advance(timedelta(hours=1))
+    world.commit(5)
+    world.mark()
+    told = world.sweep()
+    assert (told["deleted"], told["quarantined"], told["left"]) == (0, 1, 2)
+    assert "it would delete 2 copies" in told["stop"]
+    _approve(world)
+    assert world.row("SELECT to_quarantine FROM lastgood.sweep_requests") == ([],)
+    assert (world.sweep()["deleted"], world.state(second)) == (2, "deleted")
+
+
 def test_an_approval_passes_no_gate(world: World, many: list[Copy]) -> None:
     _approve(world)
     world.receipt(many[-1], "fail")

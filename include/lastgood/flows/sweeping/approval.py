@@ -15,7 +15,7 @@ from lastgood.flows.sweeping.plan import Plan, plan, standing
 
 
 def ask(catalog: Catalog, planned: Plan) -> Request:
-    """Write down a plan that waits, to be approved as it is. Raises Conflict if it need not."""
+    """Write down what waits of a plan, to be approved as it is. Raises Conflict if nothing does."""
     if planned.stop is None or planned.mark_id is None:
         raise errors.Conflict(reason=f"the sweep of {planned.project} needs no approval now")
     new = NewRequest(
@@ -24,8 +24,8 @@ def ask(catalog: Catalog, planned: Plan) -> Request:
         policy_digest=planned.policy_digest,
         plan_digest=planned.digest,
         stop=planned.stop,
-        to_quarantine=[copy.copy_id for copy in planned.quarantine],
-        to_delete=[copy.copy_id for copy in planned.delete],
+        to_quarantine=[copy.copy_id for copy in planned.asked_of("quarantine")],
+        to_delete=[copy.copy_id for copy in planned.asked_of("delete")],
     )
     with catalog.transaction() as tx:
         return approvals.record(tx, new)

@@ -1,6 +1,8 @@
 """What a sweep would take to the gate: a value that is printed, tested and refused.
 
 It names copies by the newest live mark and by their states; whether each may go is judged later.
+Each step asks for its own approval. What is past its grace was let into quarantine by the guards,
+or by somebody's word: that others are asked about there keeps no bytes of it.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lastgood import errors
 from lastgood.catalog import history
@@ -30,12 +32,25 @@ from lastgood.rules.policy import Policy
 from lastgood.rules.policy_sections import QuarantinePolicy
 from lastgood.rules.quantities import counted, instant_text, rough_size
 
+Step = Literal["delete", "quarantine"]
+STEPS: tuple[Step, ...] = ("delete", "quarantine")
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """Why a step must not be taken unless an operator approves it; None where it may."""
+
+    delete: str | None = None
+    quarantine: str | None = None
+
+    def __str__(self) -> str:
+        return "; ".join(one for one in (self.delete, self.quarantine) if one)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a sweep would take to the gate, under one mark. `stop` says why it must not run
-    unless an operator approves it; `approved` is what still stands of the plans that one has
-    approved."""
+    """What a sweep would take to the gate, under one mark. `stops` says which step waits for an
+    operator's approval; `approved` is what still stands of the plans that one has approved."""
 
     project: str
     mark_id: int | None
@@ -43,21 +58,31 @@ class Plan:
     delete: tuple[Copy, ...]  # in quarantine for longer than the grace
     quarantine: tuple[Copy, ...]
     take_back: tuple[Copy, ...]  # in quarantine, and no candidate any more
-    stop: str | None
+    stops: Stops = Stops()
     policy_digest: str = ""
     approved: tuple[Request, ...] = ()
     cools: str | None = None  # why nothing is taken yet after a promotion, whoever approves
 
     @property
+    def stop(self) -> str | None:
+        """Why something of it asks for approval, given or not; None if nothing does."""
+        return str(self.stops) or None
+
+    def asked_of(self, step: Step) -> tuple[Copy, ...]:
+        """The copies of a step that asks for approval; none of one that does not."""
+        found: tuple[Copy, ...] = getattr(self, step)
+        return () if getattr(self.stops, step) is None else found
+
+    @property
     def digest(self) -> str:
-        """The SHA-256 of what an approval is about, in hex: policy, and copies by step."""
+        """The SHA-256 of what an approval is about, in hex: policy, and copies by step. What may
+        go without one is no part of it: a sweep that takes it meanwhile changes nothing."""
         return hashlib.sha256(
             canonical_json(
                 {
                     "project": self.project,
                     "policy": self.policy_digest,
-                    "delete": [copy.copy_id for copy in self.delete],
-                    "quarantine": [copy.copy_id for copy in self.quarantine],
+                    **{step: [copy.copy_id for copy in self.asked_of(step)] for step in STEPS},
                 }
             )
         ).hexdigest()
@@ -65,17 +90,19 @@ class Plan:
     @property
     def may_delete(self) -> tuple[Copy, ...]:
         """Of `delete` what needs no approval, or has it; nothing while a promotion cools."""
-        return () if self.cools else self._approved_of(self.delete, "to_delete")
+        return () if self.cools else self._let("delete")
 
     @property
     def may_quarantine(self) -> tuple[Copy, ...]:
         """Of `quarantine` what needs no approval, or has it; nothing while a promotion cools."""
-        return () if self.cools else self._approved_of(self.quarantine, "to_quarantine")
+        return () if self.cools else self._let("quarantine")
 
-    def _approved_of(self, found: tuple[Copy, ...], step: str) -> tuple[Copy, ...]:
-        if self.stop is None:
+    def _let(self, step: Step) -> tuple[Copy, ...]:
+        """The copies of a step that need no approval, or have it."""
+        found: tuple[Copy, ...] = getattr(self, step)
+        if getattr(self.stops, step) is None:
             return found
-        ids = {copy_id for request in self.approved for copy_id in getattr(request, step)}
+        ids = {copy_id for request in self.approved for copy_id in getattr(request, f"to_{step}")}
         return tuple(copy for copy in found if copy.copy_id in ids)
 
     @property
@@ -87,11 +114,12 @@ class Plan:
     @property
     def asks(self) -> str | None:
         """Why something of it must be approved first; None if nothing must, or all of it is."""
-        let = (
-            self._approved_of(self.delete, "to_delete"),
-            self._approved_of(self.quarantine, "to_quarantine"),
-        )
-        return None if let == (self.delete, self.quarantine) else self.stop
+        missing: dict[str, str | None] = {
+            step: getattr(self.stops, step)
+            for step in STEPS
+            if len(self._let(step)) < len(getattr(self, step))
+        }
+        return str(Stops(**missing)) or None
 
     @property
     def waits(self) -> str | None:
@@ -104,7 +132,7 @@ class Plan:
             "mark": self.mark_id,
             "stop": self.stop,
             "waits": self.waits,
-            "digest": self.digest,
+            "digest": self.digest if self.stop else None,
             **{
                 step: [str(copy.checkpoint) for copy in getattr(self, step)]
                 for step in ("finish", "delete", "quarantine", "take_back")
@@ -112,12 +140,15 @@ class Plan:
         }
 
     def summary(self, most: int = 50) -> str:
-        """The plan in Markdown, with the first copies of each step."""
+        """What asks for approval in Markdown, with the first copies of each step, and what goes
+        without."""
         lines = []
-        for step in ("delete", "quarantine"):
-            found: Sequence[Copy] = getattr(self, step)
-            size = rough_size(sum(copy.stored_bytes for copy in found))
-            lines += ["", f"**{step}: {counted(len(found), 'copy', 'copies')}, {size}**", ""]
+        for step in STEPS:
+            found = self.asked_of(step)
+            if not found:
+                lines += ["", f"{step} without approval: {_counted(getattr(self, step))}"]
+                continue
+            lines += ["", f"**{step}: {_counted(found)}**", ""]
             lines += [
                 f"- `{copy.checkpoint}` in `{copy.store}`, {rough_size(copy.stored_bytes)}"
                 for copy in found[:most]
@@ -128,12 +159,10 @@ class Plan:
     def __str__(self) -> str:
         lines = [f"sweep of {self.project} under mark {self.mark_id}"]
         for step in ("finish", "delete", "quarantine", "take_back"):
-            found: Sequence[Copy] = getattr(self, step)
-            size = rough_size(sum(copy.stored_bytes for copy in found))
-            number = counted(len(found), "copy", "copies")
-            lines.append(f"{step.replace('_', ' ')}: {number}, {size}")
+            found: tuple[Copy, ...] = getattr(self, step)
+            lines.append(f"{step.replace('_', ' ')}: {_counted(found)}")
             lines += [f"  {copy.checkpoint} in {copy.store}" for copy in found]
-        lines.append(f"digest {self.digest}")
+        lines += [f"digest {self.digest}"] if self.stop else []
         lines += [
             f"approved by {request.approved_by}: {request.because}" for request in self.approved
         ]
@@ -173,7 +202,11 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         delete=tuple(due),
         quarantine=tuple(taking),
         take_back=tuple(back) if mark else (),
-        stop=_stop(after.rules, taking, due, existing, day),
+        stops=Stops(
+            delete=_too_large("delete", due, after.rules),
+            quarantine=_too_many(taking, existing, day, after.rules)
+            or _too_large("quarantine", taking, after.rules),
+        ),
         policy_digest=version.digest,
         approved=tuple(one for one in approved if one.to_quarantine or one.to_delete),
         cools=after.cools,
@@ -198,7 +231,7 @@ def unfinished(catalog: Catalog, project: str) -> Plan:
     """The deletions under way alone: they are finished whatever the marks say."""
     with catalog.transaction() as tx:
         deleting = tuple(copies.in_state(tx, project, State.DELETING))
-    return Plan(project, None, deleting, (), (), (), None)
+    return Plan(project, None, deleting, (), (), ())
 
 
 def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, policy: Policy) -> None:
@@ -224,15 +257,11 @@ def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, poli
         raise errors.MarkNotSweepable(mark=mark.mark_id, reason=reason)
 
 
-def _stop(
-    rules: QuarantinePolicy,
-    taking: Sequence[Copy],
-    going: Sequence[Copy],
-    existing: int,
-    day: Day,
+def _too_many(
+    taking: Sequence[Copy], existing: int, day: Day, rules: QuarantinePolicy
 ) -> str | None:
-    """Why the plan asks for approval: it takes too large a share, alone or with what was taken in
-    the last day, or too many bytes."""
+    """Why quarantine asks for approval: it takes too large a share of the project's copies, alone
+    or with what was taken in the last day."""
     if rules.stops_at(len(taking), existing):
         return (
             f"it would take {len(taking)} of {existing} copies, more than quarantine.share_guard"
@@ -245,10 +274,17 @@ def _stop(
             f" {day.existed} copies older than a day, more than quarantine.share_guard allows; look"
             " at the marks, then approve"
         )
-    for verb, found in (("quarantine", taking), ("delete", going)):
-        size = sum(copy.stored_bytes for copy in found)
-        if rules.approve_above is not None and size > rules.approve_above:
-            return (
-                f"it would {verb} {rough_size(size)}, more than quarantine.approve_above; approve"
-            )
     return None
+
+
+def _too_large(step: Step, found: Sequence[Copy], rules: QuarantinePolicy) -> str | None:
+    """Why a step asks for approval: it takes too many bytes."""
+    size = sum(copy.stored_bytes for copy in found)
+    if rules.approve_above is None or size <= rules.approve_above:
+        return None
+    return f"it would {step} {_counted(found)}, more than quarantine.approve_above; approve"
+
+
+def _counted(found: Sequence[Copy]) -> str:
+    size = rough_size(sum(copy.stored_bytes for copy in found))
+    return f"{counted(len(found), 'copy', 'copies')}, {size}"
