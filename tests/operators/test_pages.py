@@ -45,7 +45,7 @@ def lived_in(world: World, tmp_path: Path) -> World:
     world.mark()
     world.sweep()
     world.prepare(7, {"a": b"1"})
-    (tmp_path / "store" / "<b>stray&").write_bytes(b"12345")
+    (tmp_path / "store" / "<b>stray&\x1b[2J\u202e").write_bytes(b"12345")
     end = world.now()
     reconcile.run(
         world.catalog,
@@ -69,6 +69,9 @@ def test_every_page_links_relatively_and_runs_no_script(
     assert [link for link in links if link.startswith(("/", "http"))] == []
     assert "<script" not in answer.text
     assert "<b>stray" not in answer.text
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", answer.text)
+    if path in ("findings", "reports/1"):
+        assert r"&lt;b&gt;stray&amp;\x1b[2J\u202e" in answer.text
     for link in {one for one in links if one and not one.startswith(("#", "data:", "?"))}:
         found = browser.get(str(answer.url.join(link)))
         is_form = link.endswith(("release", "undo", "explain", "assign", "close"))

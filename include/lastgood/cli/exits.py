@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import typer
 
-from lastgood.cli.output import visible
 from lastgood.errors import LastgoodError
 from lastgood.flows.as_json import as_json
+from lastgood.reports.words import visible
 
 NO = 1
 USAGE = 2

@@ -11,9 +11,9 @@ from lastgood.catalog import history
 from lastgood.catalog.reconciliation import findings as catalog_findings
 from lastgood.catalog.reconciliation import reports
 from lastgood.cli.opening import actor, require_known, services
-from lastgood.cli.output import Json, Project, print_json, print_table, say, steps, visible
+from lastgood.cli.output import Json, Project, print_json, print_table, say, steps
 from lastgood.cli.typed import not_empty, typed_instant
-from lastgood.reports.words import human_bytes, instant
+from lastgood.reports.words import human_bytes, instant, visible
 
 findings = typer.Typer(no_args_is_help=True, help="Findings: list, show, assign, explain, close.")
 FindingId = Annotated[UUID, typer.Argument(metavar="FINDING")]

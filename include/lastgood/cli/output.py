@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
@@ -22,6 +21,7 @@ from rich.progress import (
 from rich.table import Table
 
 from lastgood.flows.as_json import as_json
+from lastgood.reports.words import visible
 
 T = TypeVar("T")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
@@ -29,8 +29,6 @@ Project = Annotated[
     str | None, typer.Option("--project", "-p", help="Only this project.", metavar="PROJECT")
 ]
 _PIPED_WIDTH = 240  # wide enough that no name is cut where nobody reads a terminal
-_HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_MOVES = re.compile(f"{_HIDDEN.pattern}|[\n\u2028\u2029]")
 _COLOURS = {
     "present": "green",
     "pass": "green",
@@ -66,13 +64,6 @@ def console() -> Console:
 def print_json(document: Any) -> None:
     """One JSON document on standard output."""
     print(json.dumps(as_json(document), indent=2, ensure_ascii=False))
-
-
-def visible(text: str, *, one_line: bool = False) -> str:
-    """Text that a terminal only shows: a key of a store may hold what moves the cursor or turns the
-    line around. Such characters are written out (`\\x1b`); of one line, so are its breaks."""
-    hidden = _MOVES if one_line else _HIDDEN
-    return hidden.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def say(text: str) -> None:

@@ -19,10 +19,9 @@ from lastgood.cli.output import (
     print_table,
     say,
     say_more,
-    visible,
 )
 from lastgood.reports.diff import compare
-from lastgood.reports.words import human_bytes, instant, line_name, outlook
+from lastgood.reports.words import human_bytes, instant, line_name, outlook, visible
 from lastgood.rules.byte_equation import Line
 
 reports = typer.Typer(

@@ -22,6 +22,7 @@ def environment(*folders: Path) -> Environment:
     made = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -47,6 +48,11 @@ def environment(*folders: Path) -> Environment:
         outlook=words.outlook,
     )
     return made
+
+
+def _shown(value: Any) -> Any:
+    """What every `{{ … }}` shows: markup is our own, text may be anybody's."""
+    return words.visible(value) if type(value) is str else value
 
 
 @cache

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lastgood.rules.forecast import LEAST_DAYS
 
+_HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_MOVES = re.compile(f"{_HIDDEN.pattern}|[\n\u2028\u2029]")
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _LINES = {
     "committed": "Committed",
@@ -59,6 +62,14 @@ _ADJUSTMENTS = {
     "hard-links": "listed twice: further names of the same file",
     "in-flight": "written or removed while the listing ran",
 }
+
+
+def visible(text: str, *, one_line: bool = False) -> str:
+    """Text that a terminal or a page only shows: a key of a store may hold what moves the cursor or
+    turns the line around. Such characters are written out (`\\x1b`); of one line, so are its
+    breaks."""
+    hidden = _MOVES if one_line else _HIDDEN
+    return hidden.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def human_bytes(size_bytes: int | None) -> str:
