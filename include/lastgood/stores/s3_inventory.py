@@ -21,6 +21,7 @@ from urllib.parse import unquote_plus
 
 from lastgood.errors import LastgoodError
 from lastgood.stores import s3_pages
+from lastgood.stores.base import KeyMissing
 from lastgood.stores.s3_client import translated
 
 if TYPE_CHECKING:
@@ -96,10 +97,14 @@ def find_report(client: S3Client, store: str, address: str) -> Report:
         raise InventoryReportRefused(report=address, reason=reason)
     if not key.endswith(MANIFEST):
         key = _newest(client, store, bucket, key.rstrip("/") + "/", address)
-    content = _small(client, store, bucket, key)
-    checksum = _small(client, store, bucket, key.removesuffix(MANIFEST) + CHECKSUM)
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     named = f"s3://{bucket}/{key}"
+    content = _small(client, store, bucket, key)
+    try:
+        checksum = _small(client, store, bucket, key.removesuffix(MANIFEST) + CHECKSUM)
+    except KeyMissing as error:
+        reason = f"{CHECKSUM} is not beside its manifest: it may still be arriving; try again later"
+        raise InventoryReportRefused(report=named, reason=reason) from error
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if checksum.decode("ascii", "replace").strip().strip('"').lower() != found:
         raise InventoryReportRefused(report=named, reason="its manifest is not as its checksum")
     return _parsed(named, bucket, content)
