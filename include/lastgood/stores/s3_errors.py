@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from botocore.exceptions import (
     ConnectionError,
@@ -43,9 +44,11 @@ ELSEWHERE = frozenset(
     {"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"}
 )
 # A key of SSE-KMS is refused by a code of its own (AWS), or by that of something else (Ceph says
-# that the access key is unknown, AWS that access is denied) and words about it.
+# that the access key is unknown, AWS that access is denied) and words about it. Where a message
+# names the action that was refused, that decides; the object's own key in it may be any words.
 KMS_CODES = "KMS."
 KMS_WORDS = re.compile(r"\bkms(?::\w|-key-?id\b| (?:managed )?key\b)", re.IGNORECASE)
+REFUSED_ACTION = re.compile(r"not authorized to perform:? (\w+):\w", re.IGNORECASE)
 # What may become of one key of a bulk delete, and may not the next time.
 PASSING = THROTTLED | {"InternalError", "ServiceUnavailable", "OperationAborted", "RequestTimeout"}
 
@@ -149,7 +152,7 @@ def meaning_of(
         return BucketMissing(**{**where, "bucket": about.get("BucketName") or bucket})
     if code in ELSEWHERE:
         return WrongRegion(**where, region=_region(response))
-    if _is_about_kms(code, str(about.get("Message") or "")):
+    if _is_about_kms(code, str(about.get("Message") or ""), key):
         return KmsKeyRefused(**where)
     if code == "503" and _request_id_of(response):  # of a HEAD: SlowDown has no body there
         return StoreThrottled(**where)
@@ -159,10 +162,18 @@ def meaning_of(
     return StoreError(store=store, key=key, bucket=bucket, reason=f"{action}: {reason}")
 
 
-def _is_about_kms(code: str, message: str) -> bool:
+def _is_about_kms(code: str, message: str, key: str) -> bool:
     if code in THROTTLED | PASSING:  # a server whose KMS is busy passes
         return False
-    return code.startswith(KMS_CODES) or KMS_WORDS.search(message) is not None
+    if code.startswith(KMS_CODES):
+        return True
+    refused = REFUSED_ACTION.search(message)
+    if refused is not None:
+        return refused[1].lower() == "kms"
+    if "/" in key:  # one word alone may be any of the message's
+        for name in (key, quote(key), quote_plus(key, safe="/")):
+            message = re.sub(rf"(?<!\w)(?:\S*/)?{re.escape(name)}(?!\w)", "", message)
+    return KMS_WORDS.search(message) is not None
 
 
 _KINDS: Mapping[frozenset[str], type[StoreError]] = {
