@@ -28,6 +28,7 @@ from lastgood.stores.base import (
 from lastgood.stores.s3 import S3Store
 from lastgood.stores.s3_client import CONFIG, prepared
 from lastgood.stores.s3_errors import BucketMissing, VersioningSuspended
+from lastgood.stores.s3_versioning import BucketVersioning
 from tests.factories import upload_object
 
 KEY = Key("demo/model.safetensors")
@@ -568,7 +569,7 @@ def flaky() -> Iterator[Any]:
 
 
 def store_at(server: Any, monkeypatch: pytest.MonkeyPatch) -> S3Store:
-    monkeypatch.setattr(S3Store, "_read_versioning", lambda self: False)
+    monkeypatch.setattr(BucketVersioning, "read", lambda self: False)
     return S3Store("cold", client_of(f"http://127.0.0.1:{server.server_port}"), "bucket")
 
 

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError
 
 from lastgood.connections import NoConnection
 from lastgood.rules.accounting import Number, Unreadable
@@ -37,18 +37,10 @@ from lastgood.stores.begun import BegunUpload
 from lastgood.stores.keys import path_of, prefix_path_of
 from lastgood.stores.listing import StreamedListing
 from lastgood.stores.parts import part_bytes_for
-from lastgood.stores.s3_client import (
-    MISSING,
-    UNSUPPORTED,
-    client_from,
-    code_of,
-    metrics_from,
-    translated,
-)
+from lastgood.stores.s3_client import client_from, metrics_from, translated
 from lastgood.stores.s3_deletes import bulk_form
-from lastgood.stores.s3_digests import told_by
 from lastgood.stores.s3_encryption import NOT_ASKED, Encryption
-from lastgood.stores.s3_errors import VersioningChanged, VersioningSuspended
+from lastgood.stores.s3_heads import S3Heads
 from lastgood.stores.s3_lifecycle import BucketLifecycle
 from lastgood.stores.s3_locks import S3Locks
 from lastgood.stores.s3_numbers import s3_numbers
@@ -56,6 +48,7 @@ from lastgood.stores.s3_objects import S3Objects
 from lastgood.stores.s3_reader import S3Reader
 from lastgood.stores.s3_small import S3SmallObjects
 from lastgood.stores.s3_uploads import S3Uploads
+from lastgood.stores.s3_versioning import BucketVersioning
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -100,16 +93,15 @@ class S3Store:
         encryption: Encryption = NOT_ASKED,
     ) -> None:
         """`client` comes from `s3_client`, `found` from a probe of this very place. Reads the
-        bucket's versioning and whether versions may be locked. StoreError where versioning is
-        suspended: a delete would then destroy, or hide, depending on when an object was written."""
+        bucket's versioning and whether versions may be locked. Raises VersioningSuspended."""
         self.name = name
         self.bucket = bucket
         self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self.client = self._client = client
         self.metrics: Callable[[], Any] | None = None  # makes a CloudWatch client
         self.encryption = encryption
-        self.outdated = False  # the bucket's versioning was changed since: open the store anew
-        versioned = self._read_versioning()
+        self._versioning = BucketVersioning(client, name, bucket)
+        versioned = self._versioning.read()
         if found is None or found.has(Ability.VERSIONS) != versioned:
             found = FoundProfile("s3", {})  # what was found holds no more
         self._locks = S3Locks(client, name, bucket, self.prefix)
@@ -125,13 +117,21 @@ class S3Store:
         self._objects = S3Objects(
             client, name, bucket, self.prefix, versioned=versioned, form=bulk_form(found)
         )
+        self._heads = S3Heads(
+            client,
+            name,
+            bucket,
+            self.prefix,
+            versioned=versioned,
+            attests=self.profile.attests_sha256,
+        )
         self._small = S3SmallObjects(
             client,
             name,
             bucket,
             self.prefix,
             self._objects,
-            self.stat,
+            self._heads.stat,
             # Servers were seen that refuse a conditional write only in a bucket without versions.
             first_counts=versioned and not found.has(Ability.CONDITIONAL_PUT),
             versioned=versioned,
@@ -147,25 +147,10 @@ class S3Store:
             encryption=encryption,
         )
 
-    def _read_versioning(self) -> bool:
-        with translated(self.name, "", "read the versioning", bucket=self.bucket):
-            try:
-                status = self._client.get_bucket_versioning(Bucket=self.bucket).get("Status")
-            except ClientError as error:
-                if code_of(error) not in UNSUPPORTED:
-                    raise
-                return False
-        if status == "Suspended":
-            self.outdated = True
-            raise VersioningSuspended(store=self.name, key="", bucket=self.bucket)
-        return status == "Enabled"
-
-    def _require_same_versioning(self) -> None:
-        """What hides, shows or deletes asks for it each time: where versioning was enabled since, a
-        deletion frees nothing; where it was suspended, a delete marker destroys what it hides."""
-        if self._read_versioning() != self.profile.versioned:
-            self.outdated = True
-            raise VersioningChanged(store=self.name, key="", bucket=self.bucket)
+    @property
+    def outdated(self) -> bool:
+        """Whether the bucket's versioning was changed since: open the store anew."""
+        return self._versioning.outdated
 
     def put_new(self, key: Key, data: bytes) -> StoredObject:
         return self._small.put_new(key, data)
@@ -174,40 +159,11 @@ class S3Store:
         return self._small.read(key, limit_bytes)
 
     def stat(self, key: Key) -> StoredObject | None:
-        head = self._head(key)
-        if head is None:
-            return None
-        sha256, composite = told_by(head) if self.profile.attests_sha256 else (None, None)
-        return StoredObject(
-            key,
-            head["ContentLength"],
-            version_id=head.get("VersionId") if self.profile.versioned else None,
-            modified_at=head.get("LastModified"),
-            sha256=sha256,
-            composite=composite,
-        )
-
-    def _head(self, key: Key) -> Any:
-        asked: Any = self._where(key)
-        if self.profile.attests_sha256:
-            asked["ChecksumMode"] = "ENABLED"
-        with translated(self.name, key, "stat"):
-            try:
-                return self._client.head_object(**asked)
-            except ClientError as error:
-                if code_of(error) in MISSING:
-                    return None
-                self._hear_why(error, asked)
-                raise
-
-    def _hear_why(self, refused: ClientError, asked: Any) -> None:
-        """A HEAD is refused without a word: let a read say why."""
-        if code_of(refused) in ("400", "403"):
-            self._client.get_object(**asked, Range="bytes=0-0")["Body"].close()
+        return self._heads.stat(key)
 
     def encryption_of(self, key: Key) -> Finding:
         """What the store tells of an object's encryption at rest."""
-        return self.encryption.read_back(self._head(key) or {})
+        return self.encryption.read_back(self._heads.head(key) or {})
 
     def attested_parts(self, key: Key) -> Sequence[Part] | None:
         return None
@@ -229,7 +185,7 @@ class S3Store:
             yield cast(BinaryIO, reader)
 
     def delete(self, objects: Sequence[StoredObject]) -> Iterator[KeyOutcome]:
-        self._require_same_versioning()
+        self._versioning.require(self.profile.versioned)
         yield from self._objects.delete(objects)
 
     def locked(self, objects: Sequence[StoredObject]) -> Mapping[tuple[Key, str | None], Lock]:
@@ -251,12 +207,12 @@ class S3Store:
 
     def quarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
         copy = self._copy_prefix(prefix)
-        self._require_same_versioning()
+        self._versioning.require(self.profile.versioned)
         self._objects.hide(copy)
 
     def unquarantine(self, prefix: Prefix, objects: Sequence[StoredObject]) -> None:
         copy = self._copy_prefix(prefix)
-        self._require_same_versioning()
+        self._versioning.require(self.profile.versioned)
         self._objects.show(copy)
 
     def protect(self, prefix: Prefix) -> None:
