@@ -167,6 +167,7 @@ def test_a_readable_quarantined_copy_and_a_hidden_present_one_are_misplaced(
     misplaced = _found(taken, Cause.MISPLACED)
     assert misplaced[readable.prefix].amount.size_bytes == readable.stored_bytes
     assert misplaced[hidden.prefix].samples[0][2] == "present, but hidden"
+    assert taken.tally.damaged == {"vision": [hidden.prefix]}  # nobody could restore it
     assert _lines(taken.by_project["vision"])[Line.UNEXPLAINED] == 0
     assert _closes(taken)
 

@@ -13,6 +13,8 @@ from lastgood.catalog.keeping import holds
 from lastgood.catalog.keeping.holds import NewHold, Selector
 from lastgood.flows import quarantine
 from lastgood.flows.keeping import hold, release
+from lastgood.flows.validation import validate
+from lastgood.stores.base import Prefix
 from tests.retention.world import PROJECT, World
 
 GRACE = timedelta(hours=1)
@@ -97,6 +99,18 @@ def test_a_mark_made_before_an_undo_does_not_count_for_it_any_more(
     world.mark()
     world.sweep()
     assert world.state(hidden) == "quarantined"
+
+
+def test_undo_shows_again_what_somebody_hid_in_a_store_without_versions(world: World) -> None:
+    copy = world.commit(1)
+    world.store.quarantine(Prefix(copy.prefix), list(world.store.list(Prefix(copy.prefix))))
+    verdicts = [validate.run(world.catalog, world.stores, copy.copy_id, "checksum")["verdict"]]
+    quarantine.undo(
+        world.catalog, world.stores, copy.checkpoint, because="a mistake", actor="operator:a"
+    )
+    assert set(world.keys(copy).values()) == {False}
+    verdicts.append(validate.run(world.catalog, world.stores, copy.copy_id, "checksum")["verdict"])
+    assert verdicts == ["fail", "pass"]
 
 
 def test_undo_of_what_is_not_in_quarantine_is_refused(world: World, hidden: Copy) -> None:

@@ -36,7 +36,8 @@ class Cause(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What became of one listed object or upload. `cause` is None where all is as it should be.
-    `unit` names what it belongs to: an attempt's or a stage's prefix, or a folder."""
+    `unit` names what it belongs to: an attempt's or a stage's prefix, or a folder. `unreadable`:
+    nobody can restore a present copy's object, since it lies hidden and no version names it."""
 
     project: str
     line: Line
@@ -45,6 +46,7 @@ class Entry:
     unit: str
     cause: Cause | None = None
     detail: str = ""
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def _expected(
     key, size_bytes, state = wanted.key, found.size_bytes, wanted.copy_state
     is_whole = size_bytes == wanted.size_bytes or state == "deleting"
     line = place.line(key, found, expected=is_whole)
-    cause, detail = None, ""
+    cause, detail, unreadable = None, "", False
     if not is_whole:
         cause, detail = Cause.SIZE_DIFFERS, f"{size_bytes} bytes, not {wanted.size_bytes}"
         if state == "present" and found.hidden:
@@ -139,9 +141,10 @@ def _expected(
     elif state != "deleting" and found.hidden != (hides and state in _HIDDEN_STATES):
         where = "hidden" if found.hidden else "readable"
         cause, detail = Cause.MISPLACED, f"{state}, but {where}"
+        unreadable = found.hidden and state == "present" and found.version_id is None
     elif line is Line.NONCURRENT:
         cause, detail = Cause.MISPLACED, "another version lies over it"
-    yield Entry(place.project, line, size_bytes, key, place.unit, cause, detail)
+    yield Entry(place.project, line, size_bytes, key, place.unit, cause, detail, unreadable)
 
 
 def _unexpected(

@@ -59,8 +59,8 @@ class Tally:
     def __init__(self) -> None:
         self.lines: dict[tuple[str, Line], Amount] = {}
         self.differences: dict[Place, Difference] = {}
-        # The prefixes of all copies with an object that is missing or of another size, by project:
-        # each of them has to be validated.
+        # The prefixes of all copies with an object that is missing, of another size, or out of
+        # sight, by project: each of them has to be validated.
         self.damaged: defaultdict[str, list[str]] = defaultdict(list)
         self.duplicate_keys = 0
         self.others = 0  # entries that are no file of a kept inventory
@@ -79,6 +79,8 @@ class Tally:
             if not item.unit.startswith(INVENTORIES_PREFIX):
                 self.others += 1
                 self.recognised += item.cause is None
+            if item.unreadable:
+                self._damaged(item)
         else:
             self.absent += 1
             self._damaged(item)
@@ -90,7 +92,7 @@ class Tally:
         else:
             self._difference(item).add(item)
 
-    def _damaged(self, item: Absence) -> None:
+    def _damaged(self, item: Entry | Absence) -> None:
         """Note whose it is, once: keys come in their order."""
         known = self.damaged[item.project]
         if not known or known[-1] != item.unit:

@@ -34,8 +34,9 @@ _PREFIXES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The copies whose validation was asked for now, and how many are left to the next inventory,
-    which asks for these, since by then the others are known."""
+    """The copies whose validation was asked for now, and how many more are damaged and count as
+    proven: they are left to the next inventory, which asks for these, since by then the others are
+    known."""
 
     copy_ids: tuple[int, ...]
     left: int
@@ -43,8 +44,8 @@ class Asked:
 
 def ask_for_validation(catalog: Catalog, project: str, taken: Inventory, actor: str) -> Asked:
     """Ask for a validation of each present copy of a project with an object that the inventory does
-    not show, or not in its size, and wake who validates. One that failed before, was validated
-    since, or waits for its validation is not asked for."""
+    not show, not in its size, or out of every reader's sight, and wake who validates. One that
+    failed before, was validated since, or waits for its validation is not asked for."""
     found = _unknown(catalog, project, taken)
     asked: list[int] = []
     for stage_id, copy_ids in _batches(found[:ASKED_LIMIT]):
@@ -65,6 +66,11 @@ def ask_for_validation(catalog: Catalog, project: str, taken: Inventory, actor: 
             counted(left, "damaged copy", "damaged copies"),
         )
     return Asked(tuple(asked), left)
+
+
+def not_asked_for(catalog: Catalog, project: str, taken: Inventory) -> Asked:
+    """What an inventory of the past shows that is unknown to this day; asks for nothing."""
+    return Asked((), len(_unknown(catalog, project, taken)))
 
 
 def _unknown(catalog: Catalog, project: str, taken: Inventory) -> list[tuple[int, int]]:
