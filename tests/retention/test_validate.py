@@ -13,7 +13,9 @@ from lastgood import errors
 from lastgood.catalog.jobs import checkpoints, generations, stages
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.keeping import holds
+from lastgood.catalog.reconciliation import reports
 from lastgood.catalog.validation import receipts, validations
+from lastgood.catalog.views import measurements
 from lastgood.flows import quarantine
 from lastgood.flows.auditing import audit
 from lastgood.flows.inventories import tally
@@ -352,9 +354,13 @@ def test_damage_beyond_what_an_inventory_names_or_asks_for_is_asked_for_in_the_e
             report_dir=tmp_path / "reports",
             actor="dag:test",
         )["reports"]
-        told.append((report["validations_asked"], report["validations_left"]))
         with world.catalog.transaction() as tx:
             asked = validations.requested(tx, PROJECT, end)
+            (measured,) = measurements.explained(tx)
+            shown = reports.get(tx, report["report_id"]).document["damaged"]
+        told.append((report["validations_asked"], report["validations_left"]))
+        assert shown == {"asked": told[-1][0], "left": measured.damaged_left}
+        assert measured.damaged_left == report["validations_left"]
         for copy_id, _ in asked:
             validate.run(world.catalog, world.stores, copy_id)
     assert told == [(2, 3), (2, 1), (1, 0), (0, 0)]

@@ -145,12 +145,18 @@ def _explained(tx: Transaction) -> Iterator[Metric]:
     total = _gauge("backend_bytes", "The backend's own total at the last report", labels)
     unexplained = _gauge("unexplained_bytes", "Unexplained at the last report", labels)
     passed = _gauge("report_passed", "Whether the last report passed its checks", labels)
+    damaged = _gauge(
+        "damaged_copies_left",
+        "Damaged copies that count as proven: the last report left them to the next one",
+        labels,
+    )
     age = _gauge("report_age_seconds", "Since the inventory of the last report ended", labels)
     for one in measurements.explained(tx):
         where = [one.project, one.store]
         total.add_metric(where, one.backend_bytes)
         unexplained.add_metric(where, one.unexplained_bytes)
         passed.add_metric(where, float(one.passed))
+        damaged.add_metric(where, one.damaged_left)
         age.add_metric(where, one.age_seconds)
     whole = _gauge("store_passed", "Whether its totals passed in its last report", ["store"])
     for store, is_right in quality_results.of_stores(tx, STORE).items():
@@ -160,7 +166,7 @@ def _explained(tx: Transaction) -> Iterator[Metric]:
     for each in measurements.store_totals(tx):
         everybodys.add_metric([each.store], each.backend_bytes)
         nobodys.add_metric([each.store], each.unexplained_bytes)
-    yield from (total, unexplained, passed, age, whole, everybodys, nobodys)
+    yield from (total, unexplained, passed, damaged, age, whole, everybodys, nobodys)
 
 
 def _attention(tx: Transaction) -> Iterator[Metric]:

@@ -31,13 +31,15 @@ class StageAge:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """What the newest report of a project in a store says. `age_seconds` is that of its listing."""
+    """What the newest report of a project in a store says. `age_seconds` is that of its listing;
+    `damaged_left` are damaged copies that it left to the next one."""
 
     project: str
     store: str
     passed: bool
     backend_bytes: int
     unexplained_bytes: int
+    damaged_left: int
     age_seconds: float
 
 
@@ -115,6 +117,7 @@ def explained(tx: Transaction) -> Sequence[Explained]:
         SELECT DISTINCT ON (project, store) project, store, passed,
                (document #>> '{equation,backend_bytes}')::bigint AS backend_bytes,
                (document #>> '{equation,lines,unexplained}')::bigint AS unexplained_bytes,
+               coalesce((document #>> '{damaged,left}')::bigint, 0) AS damaged_left,
                extract(epoch FROM catalog_clock() - coalesce(
                  (document #>> '{listing,finished_at}')::timestamptz, recorded_at))::float8
                  AS age_seconds

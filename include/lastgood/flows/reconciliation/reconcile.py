@@ -228,17 +228,18 @@ class _Reporting:
 
     def _report(self, taken: Inventory, ends: Mapping[str, datetime]) -> dict[str, Any]:
         at_rest = read_back(self.catalog, self.stores, taken.store, self.project)
-        asked = damage.Asked((), 0)
         if self.follows:
             with self.catalog.transaction() as tx:
                 carry_on(tx, self.project, taken, self.actor)
             asked = damage.ask_for_validation(self.catalog, self.project, taken, self.actor)
+        else:
+            asked = damage.not_asked_for(self.catalog, self.project, taken)
         cause = f"a listing of {taken.store}"
         pressure.observe(self.catalog, self.project, cause=cause, actor=self.actor)
         with self.catalog.transaction() as tx:  # not under the counters' lock: it may take seconds
             numbers = report_numbers.gather(tx, self.project, taken.store, self.window)
         with self.catalog.transaction() as tx:
-            facts = self._facts(tx, taken, ends, numbers, at_rest)
+            facts = self._facts(tx, taken, ends, numbers, at_rest, asked)
             keeping = store_keeping.of_store(tx, taken.store, facts.project)
         owners = {**facts.project.config.get("check_owners", {}), STORE: keeping.owner}
         checks = quality.run(frames(facts), owner=facts.project.owner, owners=owners)
@@ -295,6 +296,7 @@ class _Reporting:
         ends: Mapping[str, datetime],
         numbers: Numbers,
         at_rest: AtRest,
+        asked: damage.Asked,
     ) -> Facts:
         use = capacity.locked_use(tx, self.project, taken.store)
         names = projects.stores_of(tx, self.project)
@@ -312,6 +314,7 @@ class _Reporting:
             numbers=numbers,
             store_ages=self._ages(tx, names, ends),
             at_rest=at_rest,
+            asked=asked,
         )
 
     def _ages(

@@ -21,6 +21,7 @@ from lastgood.flows.inventories.owners import SHARED
 from lastgood.flows.inventories.tally import Difference, Place
 from lastgood.flows.reconciliation import report_sections as sections
 from lastgood.flows.reconciliation.at_rest import AtRest
+from lastgood.flows.reconciliation.damage import Asked
 from lastgood.flows.reconciliation.report_numbers import Numbers
 from lastgood.reports.quality import CheckResult, Frames, critical_of
 from lastgood.rules.byte_equation import Line
@@ -55,6 +56,7 @@ class Facts:
     numbers: Numbers
     store_ages: Mapping[str, timedelta | None]  # since each was listed whole; None: it never was
     at_rest: AtRest
+    asked: Asked
 
     @property
     def account(self) -> Account:
@@ -115,6 +117,7 @@ def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
         "causes": causes_json(facts.taken.causes),
         "differences": _differences(facts.taken, facts.project.name),
         "shared_differences": _differences(facts.taken, SHARED),
+        "damaged": {"asked": len(facts.asked.copy_ids), "left": facts.asked.left},
         "capacity": _capacity(facts),
         "roles": sections.roles(facts.numbers),
         "freed": sections.freed(facts.numbers),
