@@ -313,6 +313,11 @@ def test_files_and_versions_are_compared_and_what_is_wrong_is_named(
     file.write_text("name: wide\nroles: {hot: {keep: newest, count: 9}}\n")
     told = compared(world, "short@v1", str(file))
     assert told["candidate"]["name"] == "wide.yaml"
+    world.promote({"roles": {"hot": {"keep": "newest", "count": 3}}})
+    told = compared(world, "short@v1", "short")
+    assert (told["current"]["name"], told["candidate"]["name"]) == ("short@v1", "short@v2")
+    with pytest.raises(errors.InvalidInput, match=r"both are short@v2; a name without a number"):
+        compared(world, "short", "short@v2")
     with pytest.raises(errors.NotFound, match="candidate@v7"):
         compared(world, "short@v1", "candidate@v7")
     with pytest.raises(errors.InvalidInput, match="not a file"):

@@ -69,8 +69,9 @@ def diff(
     ] = None,
     json: Json = False,
 ) -> None:
-    """What CANDIDATE would have kept and would delete in place of CURRENT: each is NAME@vN or a
-    YAML file. Deletes nothing; the difference is recorded, and a promotion asks for it."""
+    """What CANDIDATE would have kept and would delete in place of CURRENT: each is NAME@vN, NAME
+    for its newest recorded version (in force or not), or a YAML file. Deletes nothing; the
+    difference is recorded, and a promotion asks for it."""
     from lastgood.flows.policy_change import policy_diff
     from lastgood.reports import policy_difference
 

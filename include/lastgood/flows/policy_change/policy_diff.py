@@ -79,16 +79,18 @@ def run(
     row: Callable[[Row], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Difference:
-    """Compare two policies, each `name@vN` or a YAML file, and record the difference. The window is
-    the last 30 days unless it is given. `row` gets every checkpoint that they do not keep alike,
-    `progress` the stages done. `detection` takes the place of the policies' own
-    `objectives.detection`. Raises NotFound, InvalidInput for a window that has not passed or is
-    empty, InvalidConfig for a wrong file, and ClockJump: by a wrong clock a window of the future
-    would have passed, and what is recorded later has to follow it."""
+    """Compare two policies, each `name@vN`, `name` for its newest version, or a YAML file, and
+    record the difference. The window is the last 30 days unless it is given. `row` gets every
+    checkpoint that they do not keep alike, `progress` the stages done. `detection` takes the place
+    of the policies' own `objectives.detection`. Raises NotFound, InvalidInput for one policy with
+    itself and for a window that has not passed or is empty, InvalidConfig for a wrong file, and
+    ClockJump: by a wrong clock a window of the future would have passed, and what is recorded later
+    has to follow it."""
     sane_clock.require(catalog)
     with catalog.transaction() as tx:
         projects.get(tx, project)
         sides = _side(tx, project, current, "CURRENT"), _side(tx, project, candidate, "CANDIDATE")
+        _require_two(*sides)
         instants = _instants(tx, project, since, until)
         marks.close_past(tx, project, instants.last, where="--to")
         day = takings.of_day(tx, project)
@@ -141,6 +143,16 @@ def _side(tx: Transaction, project: str, text: str, where: str) -> Side:
         return Side(Path(text).name, read_policy(Path(text)))
     version = projects.policy_version(tx, project, PolicyName.parse(text, where))
     return Side(version.name, policies.parsed(version))
+
+
+def _require_two(current: Side, candidate: Side) -> None:
+    """That nothing differs would be taken for an answer."""
+    if current == candidate:
+        reason = (
+            f"both are {current.name}; a name without a number is the newest version that was"
+            " recorded, in force or not: `lastgood policy list` shows which is"
+        )
+        raise errors.InvalidInput(where="CANDIDATE", reason=reason)
 
 
 def _instants(
