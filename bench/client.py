@@ -43,7 +43,7 @@ from lastgood.flows.jobs import commit, verify
 from lastgood.flows.services import stores_of
 from lastgood.flows.settings.apply import apply
 from lastgood.runner import Workload, upload
-from lastgood.stack.ports import LOOPBACK, free_port
+from lastgood.stack.ports import LOOPBACK, held_port
 from lastgood.stack.postgres import EmbeddedPostgres
 
 WAYS = ("direct", "endpoint")
@@ -187,20 +187,20 @@ def write_configuration(folder: Path) -> Path:
 @contextmanager
 def serving(dsn: str) -> Iterator[str]:
     """The coordinator in a process of its own."""
-    port = free_port()
-    code = f"from lastgood.coordinator.serve import serve; serve('{LOOPBACK}', {port})"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=os.environ | {"LASTGOOD_CATALOG": dsn},
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while not _listens(port):
-            time.sleep(0.05)
-        yield f"http://{LOOPBACK}:{port}"
-    finally:
-        process.terminate()
-        process.wait()
+    with held_port() as port:
+        code = f"from lastgood.coordinator.serve import serve; serve('{LOOPBACK}', {port})"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=os.environ | {"LASTGOOD_CATALOG": dsn},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            while not _listens(port):
+                time.sleep(0.05)
+            yield f"http://{LOOPBACK}:{port}"
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def _listens(port: int) -> bool:

@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from lastgood.catalog.db import Catalog
 from lastgood.catalog.migrate import migrate
 from lastgood.catalog.settings import tokens
 from lastgood.flows.settings.apply import apply
+from lastgood.stack.ports import LOOPBACK, held_port
 from lastgood.stack.postgres import EmbeddedPostgres, remove
 
 OBJECTS = 16
@@ -128,23 +128,21 @@ def prepared_catalog(server: EmbeddedPostgres, folder: Path) -> tuple[str, str]:
 @contextmanager
 def running(program: str, dsn: str, health: str | None) -> Iterator[str]:
     """A server in a process of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-c", program, dsn, str(port)])
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            try:
-                httpx.get(f"{url}{health or '/'}")
-                break
-            except httpx.TransportError:
-                time.sleep(0.05)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    with held_port() as port:
+        process = subprocess.Popen([sys.executable, "-c", program, dsn, str(port)])
+        url = f"http://{LOOPBACK}:{port}"
+        try:
+            until = time.monotonic() + 60
+            while time.monotonic() < until:
+                try:
+                    httpx.get(f"{url}{health or '/'}")
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.05)
+            yield url
+        finally:
+            process.terminate()
+            process.wait()
 
 
 class Saver:

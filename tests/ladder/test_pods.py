@@ -7,7 +7,6 @@ the command are the real ones.
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -22,6 +21,7 @@ from lastgood.flows.validation import pod_document, validate
 from lastgood.flows.validation.levels import Ladder
 from lastgood.pods import OperatorPods
 from lastgood.runner import fetch
+from lastgood.stack.ports import held_port
 from tests.coordinator.conftest import Server
 from tests.ladder.cluster import Cluster, Pod
 from tests.ladder.conftest import LOSS, PROGRAM, commit_restorable, receipts_of
@@ -284,13 +284,12 @@ def test_what_a_cluster_does_to_a_pod_proves_nothing(
 def test_a_cluster_that_does_not_answer_proves_nothing(
     world: World, contract: Any, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     elsewhere = cluster.kubeconfig()
-    elsewhere["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{port}"
-    connect(monkeypatch, elsewhere)
+    with held_port() as nobody:
+        elsewhere["clusters"][0]["cluster"]["server"] = f"http://127.0.0.1:{nobody}"
+        connect(monkeypatch, elsewhere)
 
-    told = restore(world, commit_restorable(world, 1))
+        told = restore(world, commit_restorable(world, 1))
 
     assert (told["verdict"], told["blocked"]) == ("inconclusive", False)
     assert "could not be started" in told["reason"]

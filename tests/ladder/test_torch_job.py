@@ -17,7 +17,6 @@ from lastgood.catalog.validation import receipts
 from lastgood.flows.services import Services
 from lastgood.flows.validation import validate
 from lastgood.rules.names import CheckpointId
-from lastgood.stack.ports import free_port
 from tests.runner.conftest import (  # noqa: F401 - fixtures
     RunningCoordinator,
     coordinator,
@@ -43,8 +42,8 @@ def train(
     folder.mkdir(exist_ok=True)
     return subprocess.run(
         [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
-            *("--master-addr", "127.0.0.1", "--master-port", str(free_port())),
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", "2"),
             *(PROGRAM, "--url", coordinator.url, "--stage", stage, "--folder", folder),
             *("--steps", "12", "--checkpoint-every", "4", *options),
         ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from lastgood.catalog.settings.tokens import create_project_key
 from lastgood.flows.settings.apply import apply
 from lastgood.runner import Retry, Workload
 from lastgood.stack.ceph import Ceph
-from lastgood.stack.ports import LOOPBACK
+from lastgood.stack.ports import LOOPBACK, held_port
 from lastgood.stack.postgres import EmbeddedPostgres
 from tests.ceph.fixtures import environment_of
 from tests.conftest import APP_ROLE, OWNER_ROLE
@@ -58,26 +57,13 @@ encryption: none
 """
 
 
-class _HeldPort:
-    """A port that nobody else gets, also while nothing listens on it."""
-
-    def __init__(self) -> None:
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
-        self._socket.bind((LOOPBACK, 0))
-        self.number: int = self._socket.getsockname()[1]
-
-    def give_back(self) -> None:
-        self._socket.close()
-
-
 class RunningCoordinator:
     """A coordinator in a thread of this process; it may be stopped and started again.
 
     Tests of one module share it; each has a stage of its own.
     """
 
-    def __init__(self, dsn: str, configuration: Path, store_root: Path) -> None:
+    def __init__(self, dsn: str, configuration: Path, store_root: Path, port: int) -> None:
         self.dsn = dsn
         self.store_root = store_root
         self.stage = ""
@@ -85,8 +71,8 @@ class RunningCoordinator:
             apply(catalog, configuration, actor="operator:test")
             with catalog.transaction() as tx:
                 self.project_key = create_project_key(tx, "demo", "test")
-        self._port = _HeldPort()
-        self.url = f"http://{LOOPBACK}:{self._port.number}"
+        self._port = port
+        self.url = f"http://{LOOPBACK}:{port}"
         self.faults = Faults(self._application)
         self._current: Any = None
         self._server: uvicorn.Server | None = None
@@ -100,7 +86,7 @@ class RunningCoordinator:
 
         self._current = standalone(self.dsn)
         self._server = uvicorn.Server(
-            uvicorn.Config(self.faults, host=LOOPBACK, port=self._port.number, log_level="critical")
+            uvicorn.Config(self.faults, host=LOOPBACK, port=self._port, log_level="critical")
         )
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
@@ -112,10 +98,6 @@ class RunningCoordinator:
         self._server.should_exit = True
         self._server.force_exit = True
         self._thread.join()
-
-    def close(self) -> None:
-        self.stop()
-        self._port.give_back()
 
     def begin_test(self, stage: str) -> None:
         """Forget what an earlier test did."""
@@ -197,9 +179,10 @@ def coordinators(
                 running.callback(postgres.drop_database, name)
                 configuration = write_configuration(root / "config", place)
                 dsn = postgres.dsn(name, APP_ROLE)
-                made[how] = RunningCoordinator(dsn, configuration, root / "store")
+                port = running.enter_context(held_port())  # also while it is stopped
+                made[how] = RunningCoordinator(dsn, configuration, root / "store", port)
                 made[how].start()
-                running.callback(made[how].close)
+                running.callback(made[how].stop)
             return made[how]
 
         yield coordinator_for

@@ -18,11 +18,11 @@ from typing import Any, Self
 from uuid import uuid4
 
 from lastgood.stack.ceph_settings import configuration
-from lastgood.stack.ports import LOOPBACK, free_port
+from lastgood.stack.ports import LOOPBACK, held_port
 
 # In the order in which they are stopped.
 PROGRAMS = ("radosgw", "radosgw-admin", "ceph", "ceph-osd", "ceph-mon", "monmaptool")
-STARTS = 3  # a free port may be taken before a daemon binds it
+STARTS = 3  # a daemon may be too slow on a busy machine; Linux alone holds its port
 READY_SECONDS = 120.0
 STOP_SECONDS = 30.0
 DESCRIPTION = "cluster.json"
@@ -52,7 +52,8 @@ class Ceph:
         for remaining in reversed(range(STARTS)):
             shutil.rmtree(folder, ignore_errors=True)
             try:
-                return cls._start(folder)
+                with held_port() as mon_port, held_port() as s3_port:
+                    return cls._start(folder, mon_port, s3_port)
             except CephFailed:
                 stop(folder)
                 if not remaining:
@@ -60,11 +61,11 @@ class Ceph:
         raise AssertionError
 
     @classmethod
-    def _start(cls, folder: Path) -> Self:
+    def _start(cls, folder: Path, mon_port: int, s3_port: int) -> Self:
         for name in ("mon", "osd", "rgw", "run", "log"):
             (folder / name).mkdir(parents=True)
         (folder / "keyring").touch()
-        mon_port, s3_port, fsid, osd = free_port(), free_port(), uuid4(), uuid4()
+        fsid, osd = uuid4(), uuid4()
         (folder / "ceph.conf").write_text(
             configuration(folder, fsid, mon_port=mon_port, s3_port=s3_port)
         )

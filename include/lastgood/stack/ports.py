@@ -14,8 +14,8 @@ LOOPBACK = "127.0.0.1"
 def free_port() -> int:
     """Return a TCP port on 127.0.0.1 that nothing listens on at this moment.
 
-    Another process can take it before the caller does, so a caller that fails to bind asks again,
-    or has it `held`.
+    Another process can take it before the caller does, so a caller that fails to bind asks again.
+    Who cannot ask again takes a `held_port`.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((LOOPBACK, 0))
@@ -36,6 +36,18 @@ def held(*ports: int) -> Iterator[None]:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind((LOOPBACK, port))
         yield
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A free TCP port on 127.0.0.1 for a server of later; `held` as soon as it is chosen."""
+    if sys.platform != "linux":
+        yield free_port()
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((LOOPBACK, 0))
+        yield bound.getsockname()[1]
 
 
 def is_free(port: int) -> bool:
@@ -62,13 +74,27 @@ def port_from_environment(variable: str) -> int | None:
     return int(text)
 
 
-def choose_port(variable: str, remembered: int | None) -> int:
-    """Choose the port from the environment, else the remembered one if free, else any free one."""
-    asked = port_from_environment(variable)
-    if asked is not None:
-        if not is_free(asked):
-            raise StackError(f"port {asked} ({variable}) is in use; free it or choose another")
-        return asked
-    if remembered is not None and is_free(remembered):
-        return remembered
-    return free_port()
+@contextmanager
+def chosen_port(variable: str, remembered: int | None) -> Iterator[int]:
+    """The port that the environment asks for, else the remembered one if free, else any free one;
+    `held` meanwhile. Raises StackError when the one that is asked for is in use."""
+    with ExitStack() as holding:
+        asked = port_from_environment(variable)
+        if asked is not None:
+            if not _holds(holding, asked):
+                raise StackError(f"port {asked} ({variable}) is in use; free it or choose another")
+            yield asked
+        elif remembered is not None and _holds(holding, remembered):
+            yield remembered
+        else:
+            yield holding.enter_context(held_port())
+
+
+def _holds(holding: ExitStack, port: int) -> bool:
+    if not is_free(port):
+        return False
+    try:
+        holding.enter_context(held(port))
+    except OSError:
+        return False
+    return True

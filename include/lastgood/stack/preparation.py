@@ -18,7 +18,7 @@ from lastgood.stack.airflow import Addresses, environment, settings, write_passw
 from lastgood.stack.children import tail
 from lastgood.stack.errors import StackError
 from lastgood.stack.layout import StackLayout
-from lastgood.stack.ports import choose_port, held
+from lastgood.stack.ports import chosen_port
 from lastgood.stack.postgres import EmbeddedPostgres
 
 _log = logging.getLogger(__name__)
@@ -31,8 +31,9 @@ def start_server(
     layout: StackLayout, former: Addresses | None, ports: ExitStack
 ) -> EmbeddedPostgres:
     """Start the database server, on its former port if that is free; `ports` holds it."""
-    port = choose_port("LASTGOOD_POSTGRES_PORT", former.postgres_port if former else None)
-    ports.enter_context(held(port))
+    port = ports.enter_context(
+        chosen_port("LASTGOOD_POSTGRES_PORT", former.postgres_port if former else None)
+    )
     return EmbeddedPostgres.start(layout.postgres, port=port)
 
 
@@ -47,12 +48,12 @@ def open_databases(
         if not server.has_database(database):
             server.create_database(database, owner=owner)
     airflow_dsn = server.dsn(AIRFLOW_DATABASE, AIRFLOW_ROLE)
-    airflow_port = choose_port("LASTGOOD_AIRFLOW_PORT", former.airflow_port if former else None)
-    ports.enter_context(held(airflow_port))
-    execution_port = choose_port(
-        "LASTGOOD_EXECUTION_PORT", former.execution_port if former else None
+    airflow_port = ports.enter_context(
+        chosen_port("LASTGOOD_AIRFLOW_PORT", former.airflow_port if former else None)
     )
-    ports.enter_context(held(execution_port))
+    execution_port = ports.enter_context(
+        chosen_port("LASTGOOD_EXECUTION_PORT", former.execution_port if former else None)
+    )
     return Addresses(
         airflow_port=airflow_port,
         execution_port=execution_port,
