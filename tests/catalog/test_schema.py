@@ -112,6 +112,21 @@ def test_another_isolation_level_is_refused_at_connect(catalog_dsn: str) -> None
         Catalog(strict)
 
 
+@pytest.mark.parametrize(
+    ("tuned", "used"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
+)
+def test_a_server_tuned_to_lose_commits_loses_none_of_the_catalogs(
+    catalog_dsn: str, tuned: str, used: str
+) -> None:
+    dsn = make_conninfo(catalog_dsn, options=f"-c synchronous_commit={tuned}")
+    with Catalog(dsn) as catalog:
+        for transaction in (catalog.transaction, catalog.transaction_apart):
+            with transaction() as tx:
+                assert tx.execute("SHOW synchronous_commit").fetchone() == {
+                    "synchronous_commit": used
+                }
+
+
 def test_a_database_without_the_schema_is_refused_with_the_way_out(
     postgres: EmbeddedPostgres,
 ) -> None:
