@@ -20,6 +20,17 @@ def test_a_profile_is_made_and_shown(lastgood: CommandLine, world: World) -> Non
     assert shown.code == 0
     assert "by the SHA-256 that the store attests" in shown.out
     assert "conditional-put" in shown.out
+    world.owner.execute(
+        "INSERT INTO lastgood.store_profiles (store, place, probe_version, document, recorded_by)"
+        ' SELECT store, place || \'{"root": "/there"}\', probe_version, jsonb_set(document,'
+        " '{findings,replay-refused,answer}', '\"no\"'), 'operator:bob'"
+        " FROM lastgood.store_profiles"
+    )
+    newer, older = lastgood("store", "profile", "local", "--history").out.splitlines()[1:]
+    assert "operator:bob" in newer
+    assert "-> /there; replay-refused yes -> no" in newer
+    assert older.rstrip().endswith("operator:ann  first asked")
+    assert lastgood("store", "profile", "none", "--history").code == 4
 
 
 def test_a_store_is_unregistered_and_shown_as_such(

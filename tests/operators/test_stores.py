@@ -25,6 +25,9 @@ def test_a_store_is_probed_and_its_profile_shown(api: httpx.Client, world: World
     assert shown["findings"]["conditional-put"]["answer"] == "yes"
     assert shown["choices"]["quarantine"] == "moved out of sight, and back to undo it"
     assert shown["unfit"] == {}
+    assert api.get("/v1/stores/nowhere/profiles").status_code == 404
+    (first,) = api.get("/v1/stores/local/profiles").json()["probes"]
+    assert (first["findings"], first["changed"]) == (shown["findings"], {})
     assert api.get("/v1/stores").json()["stores"][0]["probed_at"] == shown["recorded_at"]
 
 

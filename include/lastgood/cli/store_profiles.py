@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -31,12 +32,37 @@ def probe(name: Store, json: Json = False) -> None:
         raise typer.Exit(NO)
 
 
-def profile(name: Store, json: Json = False) -> None:
+def profile(
+    name: Store,
+    history: Annotated[
+        bool, typer.Option("--history", help="Every probe, and what it found otherwise.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """What a store was found to do, and what is done by it."""
     with services() as opened:
+        if history:
+            _show_history(store_profile.history(opened.catalog, name), json)
+            return
         kept = store_profile.newest(opened.catalog, name)
         unfit = store_profile.unfit(opened.catalog, kept)
     _show(kept, unfit, json)
+
+
+def _show_history(probes: Sequence[store_profile.Probe], json: bool) -> None:
+    if json:
+        print_json({"probes": [one.to_json() for one in probes]})
+        return
+    rows = [
+        [
+            instant(one.kept.recorded_at),
+            one.kept.recorded_by,
+            "; ".join(f"{name} {was} -> {now}" for name, (was, now) in one.changed.items())
+            or ("first asked" if one is probes[-1] else "nothing"),
+        ]
+        for one in probes
+    ]
+    print_table(["asked", "by", "changed"], rows, "")
 
 
 def _show(kept: KeptProfile, unfit: dict[str, str], json: bool) -> None:

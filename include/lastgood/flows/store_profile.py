@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from lastgood.catalog.db import Catalog
@@ -12,11 +13,29 @@ from lastgood.catalog.settings.projects import StoreRow
 from lastgood.catalog.settings.store_profiles import KeptProfile
 from lastgood.errors import LastgoodError, NotFound
 from lastgood.flows import control_keys
-from lastgood.rules.store_profile import FoundProfile, choices, refusals
+from lastgood.rules.store_profile import Ability, FoundProfile, choices, refusals
 from lastgood.stores.base import Store
 from lastgood.stores.hurry import hurried
 from lastgood.stores.open import StoreConfig, open_store
 from lastgood.stores.profile import probe as ask
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One probe, and what was otherwise at the one before it: by part of the place, or ability,
+    what it was then and now."""
+
+    kept: KeptProfile
+    changed: Mapping[str, tuple[str, str]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "recorded_by": self.kept.recorded_by,
+            "recorded_at": self.kept.recorded_at,
+            "place": self.kept.place,
+            **self.kept.found.to_json(),
+            "changed": {name: list(how) for name, how in self.changed.items()},
+        }
 
 
 class StoreUnfit(LastgoodError):
@@ -58,8 +77,36 @@ def newest(catalog: Catalog, name: str) -> KeptProfile:
         row = projects.store(tx, name)
         kept = store_profiles.newest(tx, row)
     if kept is None:
-        raise NotFound(what="profile (`lastgood store probe` makes one) of store", name=name)
+        raise _never_probed(name)
     return kept
+
+
+def history(catalog: Catalog, name: str) -> list[Probe]:
+    """Every probe of a store, the newest first, also of one that is unregistered. Raises
+    NotFound where there was none."""
+    with catalog.transaction() as tx:
+        found = store_profiles.history(tx, name)
+    if not found:
+        raise _never_probed(name)
+    olders = [*found[1:], None]
+    return [Probe(one, _changed(older, one)) for one, older in zip(found, olders, strict=True)]
+
+
+def _changed(before: KeptProfile | None, after: KeptProfile) -> dict[str, tuple[str, str]]:
+    if before is None:
+        return {}
+    was, now = _answers(before), _answers(after)
+    names = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+    return {name: (was.get(name, "none"), now.get(name, "none")) for name in names}
+
+
+def _answers(kept: KeptProfile) -> dict[str, str]:
+    place = {name: str(value) for name, value in kept.place.items() if value is not None}
+    return place | {one.value: kept.found.finding(one).answer.value for one in Ability}
+
+
+def _never_probed(name: str) -> NotFound:
+    return NotFound(what="profile (`lastgood store probe` makes one) of store", name=name)
 
 
 def unfit(catalog: Catalog, kept: KeptProfile) -> dict[str, str]:

@@ -16,9 +16,10 @@ from lastgood.rules.store_profile import PROBE_VERSION, FoundProfile
 
 @dataclass(frozen=True, slots=True)
 class KeptProfile:
-    """One probe of a store, by whom and when (UTC, the catalog's clock)."""
+    """One probe of a store at a place, by whom and when (UTC, the catalog's clock)."""
 
     store: str
+    place: Mapping[str, Any]
     found: FoundProfile
     recorded_by: str
     recorded_at: datetime
@@ -45,7 +46,7 @@ def newest(tx: Transaction, row: StoreRow) -> KeptProfile | None:
     """The newest probe of this version of the store's place; None if it was never asked."""
     found = tx.execute(
         """
-        SELECT store, document, recorded_by, recorded_at
+        SELECT store, place, document, recorded_by, recorded_at
           FROM store_profiles
          WHERE store = %s AND place = %s AND probe_version = %s
          ORDER BY store_profile_id DESC LIMIT 1
@@ -59,7 +60,7 @@ def history(tx: Transaction, store: str) -> Sequence[KeptProfile]:
     """Every probe of a store, of all its places, the newest first."""
     rows = tx.execute(
         """
-        SELECT store, document, recorded_by, recorded_at
+        SELECT store, place, document, recorded_by, recorded_at
           FROM store_profiles WHERE store = %s ORDER BY store_profile_id DESC
         """,
         (store,),
@@ -70,6 +71,7 @@ def history(tx: Transaction, store: str) -> Sequence[KeptProfile]:
 def _kept(row: Mapping[str, Any]) -> KeptProfile:
     return KeptProfile(
         row["store"],
+        row["place"],
         FoundProfile.from_json(row["document"]),
         row["recorded_by"],
         row["recorded_at"],

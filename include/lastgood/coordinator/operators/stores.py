@@ -56,6 +56,13 @@ def show_profile(request: Request, _: Reader, store: str) -> JSONResponse:
     return answer(store_profile.document(kept, store_profile.unfit(services.catalog, kept)))
 
 
+@router.get("/stores/{store}/profiles")
+def list_profiles(request: Request, _: Reader, store: str) -> JSONResponse:
+    """Every probe of a store with what it found otherwise, the newest first."""
+    found = store_profile.history(services_of(request).catalog, store)
+    return answer({"probes": [one.to_json() for one in found]})
+
+
 @router.post("/stores/{store}/probe")
 def probe(request: Request, operator: Changer, store: str) -> JSONResponse:
     """Ask a store anew, by doing, below a scratch prefix; the answers are kept."""
