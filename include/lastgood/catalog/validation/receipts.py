@@ -17,7 +17,6 @@ from lastgood.rules.canonical import canonical_json
 
 Level = Literal["checksum", "format", "restore"]
 Verdict = Literal["pass", "fail", "inconclusive"]
-LEVELS: tuple[Level, ...] = ("checksum", "format", "restore")
 FORMAT_VERSION = 1
 
 
