@@ -177,6 +177,13 @@ class AttemptState(Conflict):
     type = "attempt-state"
 
 
+class AttemptLost(AttemptState):
+    """Attempt {attempt} was lost with store {store}, which an operator gave up. Begin another one: it goes
+    where its project stores now."""
+
+    type = "attempt-lost"
+
+
 class GrantExpired(Conflict):
     """The upload grant of attempt {attempt} ended at {expires_at}; ask for a new one."""
 
@@ -232,6 +239,13 @@ class CopyGone(CopyState):
 
     status = 410
     type = "copy-gone"
+
+
+class CopyLost(CopyGone):
+    """The copy of {checkpoint} was lost with store {store}, which an operator gave up: {action} needs a
+    copy that is {needed}, and nobody has its bytes."""
+
+    type = "copy-lost"
 
 
 class MarkNotSweepable(Conflict):

@@ -16,7 +16,7 @@ Transaction = psycopg.Cursor[DictRow]
 """One open transaction. Functions of this package take it as their first argument, `tx`."""
 
 MIN_SERVER = 140000
-SCHEMA_REVISION = "0013"
+SCHEMA_REVISION = "0014"
 """The migration that this version of lastgood works with."""
 
 

@@ -112,8 +112,8 @@ def checkpoints(
     ] = None,
     project: Project = None,
     state: Annotated[
-        Literal["present", "quarantined", "deleting", "deleted"] | None,
-        typer.Option(help="Of a copy: present, quarantined, deleting or deleted."),
+        Literal["present", "quarantined", "deleting", "deleted", "lost"] | None,
+        typer.Option(help="Of a copy: present, quarantined, deleting, deleted or lost."),
     ] = None,
     limit: Limit = 200,
     json: Json = False,

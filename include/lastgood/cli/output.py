@@ -39,6 +39,7 @@ _COLOURS = {
     "unknown": "yellow",
     "incomplete": "yellow",
     "deleting": "red",
+    "lost": "red",
     "fail": "red",
     "failed": "red",
     "false": "red",

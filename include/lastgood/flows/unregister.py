@@ -1,4 +1,4 @@
-"""The end of a store: unregistered once nothing needs it.
+"""The end of a store: unregistered once nothing needs it, or given up with what was lost in it.
 
 Its row, and all history that names it, stays. Nobody lists, probes, checks or reconciles it, and no
 guard asks it. What lies in it that is not lastgood's stays there.
@@ -13,12 +13,14 @@ from datetime import datetime
 from lastgood.catalog import control as identities
 from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
+from lastgood.catalog.jobs import attempts
 from lastgood.catalog.reconciliation import findings, inventories
 from lastgood.catalog.reconciliation.inventories import InventoryRow
 from lastgood.catalog.settings import projects, store_registrations
 from lastgood.errors import CatalogBehind, Conflict, LastgoodError, Unavailable
-from lastgood.flows import control_keys
+from lastgood.flows import control_keys, lost_store
 from lastgood.flows.inventories.retention import UNFINISHED_FOR, drop
+from lastgood.flows.lost_store import Loss
 from lastgood.stores.base import Store, StoreError
 from lastgood.stores.open import Stores
 
@@ -40,6 +42,24 @@ class Gone:
     left: tuple[str, ...]
 
 
+class StoreHeld(Conflict):
+    """Store {store} is not given up as lost: {reason}."""
+
+    type = "store-held"
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A store that was given up as lost at `at` (UTC; None: a dry run, nothing was changed). `seen`
+    is what it showed just before."""
+
+    store: str
+    at: datetime | None
+    seen: str
+    loss: Loss
+    left: tuple[str, ...] = ()
+
+
 def unregister(catalog: Catalog, stores: Stores, name: str, *, because: str, actor: str) -> Gone:
     """Unregister a store; its inventories, its claim and its other control keys go, if it answers.
 
@@ -49,9 +69,7 @@ def unregister(catalog: Catalog, stores: Stores, name: str, *, because: str, act
     with catalog.transaction() as tx:
         kept = _inventories_of(tx, name)
         _require_unneeded(tx, name)
-    for refusal in control_keys.refusals(catalog, stores):
-        if isinstance(refusal, CatalogBehind):
-            raise refusal
+    _require_current(catalog, stores)
     store, left = _opened(stores, name)
     dropped = drop(
         catalog, stores.__getitem__, name, [one for one in kept if one.place != name], actor=actor
@@ -73,6 +91,73 @@ def unregister(catalog: Catalog, stores: Stores, name: str, *, because: str, act
     return Gone(name, at, dropped.inventories + here.inventories, left)
 
 
+def give_up(
+    catalog: Catalog,
+    stores: Stores,
+    name: str,
+    *,
+    because: str,
+    actor: str,
+    dry_run: bool = False,
+) -> GivenUp:
+    """Unregister a store that died with what lay in it: its copies are recorded as lost, attempts
+    and uploads in it are ended, and each pointer goes to the newest checkpoint that is left.
+
+    Raises NotFound, StoreInUse while something is configured to write to it, StoreHeld if it shows
+    that it is there and holds one of its copies, CatalogBehind, and StoreError where another store
+    of a project cannot be told of it; that is repeated by giving it up again.
+    """
+    with catalog.transaction() as tx:
+        _require_unused(tx, name)
+    _require_current(catalog, stores)
+    found = lost_store.look(catalog, stores, name)
+    if found.kept is not None:
+        raise StoreHeld(store=name, reason=found.kept)
+    reason = f"store {name} was given up as lost: {because}"
+    loss = lost_store.lose(catalog, name, actor=actor, reason=reason, dry_run=dry_run)
+    if dry_run:
+        return GivenUp(name, None, found.words, loss)
+    lost_store.publish(catalog, stores, name)
+    elsewhere = [one for one in _known_inventories(catalog, name) if one.place != name]
+    for failed in drop(catalog, stores.__getitem__, name, elsewhere, actor=actor).failed:
+        raise StoreError(store=name, key="", reason=f"it stays registered: {failed}")
+    with catalog.transaction() as tx:
+        locks.store_capacity(tx, name)
+        locks.store(tx, name)
+        _require_unused(tx, name, *store_registrations.contents(tx, name))
+        attempts.nothing_to_finish(tx, name)
+        for one in inventories.lying_in(tx, name):
+            facts = {"objects": 0, "bytes": 0, "reason": reason}
+            inventories.record(
+                tx, one.store, one.inventory, "deleted", place=name, facts=facts, actor=actor
+            )
+        at = store_registrations.unregister(tx, name, because=because, actor=actor, lost=True)
+        findings.close_all(tx, name, reason="its store was given up as lost", actor=actor, at=at)
+    if found.store is None:
+        return GivenUp(name, at, found.words, loss)
+    return GivenUp(name, at, found.words, loss, _taken_back(catalog, found.store))
+
+
+def _known_inventories(catalog: Catalog, name: str) -> list[InventoryRow]:
+    with catalog.transaction() as tx:
+        return _inventories_of(tx, name)
+
+
+def _require_current(catalog: Catalog, stores: Stores) -> None:
+    """A catalog that is behind may not know of what lies in a store."""
+    for refusal in control_keys.refusals(catalog, stores):
+        if isinstance(refusal, CatalogBehind):
+            raise refusal
+
+
+def _require_unused(tx: Transaction, name: str, *also: str) -> None:
+    """Nothing is configured to write to it, whatever lies in it."""
+    projects.store(tx, name)
+    reasons = [*store_registrations.users(tx, name), *_spilling(tx, name), *also]
+    if reasons:
+        raise StoreInUse(store=name, reasons="; ".join(reasons))
+
+
 def _require_unneeded(tx: Transaction, name: str) -> None:
     projects.store(tx, name)
     reasons = [
@@ -85,7 +170,9 @@ def _require_unneeded(tx: Transaction, name: str) -> None:
         ),
     ]
     if reasons:
-        raise StoreInUse(store=name, reasons="; ".join(reasons))
+        lies = "; what lay in one that died for good `--lost` gives up"
+        hint = lies if store_registrations.contents(tx, name) else ""
+        raise StoreInUse(store=name, reasons="; ".join(reasons) + hint)
 
 
 def _spilling(tx: Transaction, name: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ _WIDTH = 1000.0
 _LEAST = 6.0  # a line that is not empty is never invisible
 _GAP = 2.0
 _FAR = 20
-_LOW = ("quarantined", "deleting", "deleted", "leaving")
+_LOW = ("quarantined", "deleting", "deleted", "lost", "leaving")
 
 Span = tuple[datetime, datetime]
 

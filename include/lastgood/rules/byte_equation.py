@@ -39,6 +39,7 @@ class CopyState(StrEnum):
     QUARANTINED = "quarantined"
     DELETING = "deleting"
     DELETED = "deleted"
+    LOST = "lost"  # with its store, which came back
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, BinaryIO, NewType, Protocol, TypeVar, dataclass_transform
+from typing import Any, BinaryIO, ClassVar, NewType, Protocol, TypeVar, dataclass_transform
 
 from lastgood.errors import LastgoodError
 
@@ -28,6 +28,7 @@ class StoreError(LastgoodError):
 
     status = 503
     type = "store-error"
+    is_there: ClassVar[bool] = False  # it answers, and will do what was asked again, or elsewhere
 
     def __init__(self, **facts: Any) -> None:
         """Messages tell what it is about, as `about` or as `of`: a key, or with an empty `key` the

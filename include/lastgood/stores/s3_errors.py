@@ -58,6 +58,7 @@ class StoreThrottled(StoreError):
     Let fewer tasks at it (the pool of its DAGs), or ask its operators for more."""
 
     type = "store-throttled"
+    is_there = True
 
 
 class StoreSilent(StoreError):
@@ -72,6 +73,7 @@ class CredentialsExpired(AccessRefused):
     those of its connection; what was begun can then go on."""
 
     type = "store-credentials-expired"
+    is_there = True
 
 
 class WrongCredentials(AccessRefused):
@@ -101,6 +103,7 @@ class ClockSkewed(AccessRefused):
     {reason}. Set the clock by NTP."""
 
     type = "store-clock-skewed"
+    is_there = True
 
 
 class WrongRegion(StoreError):
@@ -108,6 +111,7 @@ class WrongRegion(StoreError):
     names: {action}{of} was sent to {region}: {reason}. Name that at the connection."""
 
     type = "store-wrong-region"
+    is_there = True
 
 
 class VersioningSuspended(StoreError):
@@ -115,6 +119,7 @@ class VersioningSuspended(StoreError):
     hides, depending on when an object was written. Enable it, or use another bucket."""
 
     type = "store-versioning-suspended"
+    is_there = True
 
 
 class VersioningChanged(StoreError):
@@ -122,6 +127,7 @@ class VersioningChanged(StoreError):
     nothing is hidden, shown or deleted. `lastgood store probe {store}` finds what holds now."""
 
     type = "store-versioning-changed"
+    is_there = True
 
 
 def meaning_of(

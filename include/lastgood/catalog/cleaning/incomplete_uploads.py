@@ -5,6 +5,8 @@ that it is gone.
     waiting -> reported -> aborting -> gone    below no attempt's prefix: a finding comes first
     waiting -> continued                       its writer came back, or committed it
 
+What is left when an operator gives up its store is lost: nothing proves that it is gone.
+
 What turns up again after it was gone, as a part does that was on its way, waits again. The state is
 the last row of `incomplete_upload_states`; each abort is a row of `incomplete_upload_tries`.
 """
@@ -21,7 +23,7 @@ from psycopg.types.json import Jsonb
 
 from lastgood.catalog.db import Transaction
 
-State = Literal["waiting", "reported", "fenced", "aborting", "gone", "continued"]
+State = Literal["waiting", "reported", "fenced", "aborting", "gone", "continued", "lost"]
 Source = Literal["recorded", "listed"]
 LEFT: Sequence[State] = ("waiting", "reported", "fenced", "aborting")
 OBJECTS = ""
@@ -131,12 +133,13 @@ def see(
                  listed_at = coalesce(excluded.listed_at, u.listed_at),
                  parts = coalesce(excluded.parts, u.parts),
                  part_bytes = coalesce(excluded.part_bytes, u.part_bytes),
-                 state = CASE WHEN u.state IN ('gone', 'continued') THEN 'waiting'
+                 state = CASE WHEN u.state IN ('gone', 'continued', 'lost') THEN 'waiting'
                               ELSE u.state END,
-                 state_at = CASE WHEN u.state IN ('gone', 'continued') THEN excluded.state_at
-                                 ELSE u.state_at END,
-                 changes = u.changes + CASE WHEN u.state IN ('gone', 'continued') THEN 1 ELSE 0 END
-           WHERE excluded.part_bytes IS NOT NULL OR u.state NOT IN ('gone', 'continued')
+                 state_at = CASE WHEN u.state IN ('gone', 'continued', 'lost')
+                                 THEN excluded.state_at ELSE u.state_at END,
+                 changes = u.changes
+                           + CASE WHEN u.state IN ('gone', 'continued', 'lost') THEN 1 ELSE 0 END
+           WHERE excluded.part_bytes IS NOT NULL OR u.state NOT IN ('gone', 'continued', 'lost')
           RETURNING u.entry_id, u.project, u.key, u.upload_id, u.changes, u.state, u.state_at
         )
         INSERT INTO incomplete_upload_states
@@ -221,10 +224,23 @@ def left(tx: Transaction, project: str, store: str | None = None) -> list[Entry]
         _SELECT
         + """
          WHERE u.project = %(project)s AND (%(store)s::text IS NULL OR u.store = %(store)s)
-           AND u.state NOT IN ('gone', 'continued')
+           AND u.state NOT IN ('gone', 'continued', 'lost')
          ORDER BY u.store, u.key COLLATE "C", u.upload_id
         """,
         {"project": project, "store": store},
+    )
+    return [Entry(**row) for row in rows]
+
+
+def left_in_store(tx: Transaction, store: str) -> list[Entry]:
+    """What is not known to be gone or continued in a store, of any project, by key."""
+    rows = tx.execute(
+        _SELECT
+        + """
+         WHERE u.store = %s AND u.state NOT IN ('gone', 'continued', 'lost')
+         ORDER BY u.key COLLATE "C", u.upload_id
+        """,
+        (store,),
     )
     return [Entry(**row) for row in rows]
 
@@ -253,8 +269,8 @@ def shown(
         _SELECT
         + """
          WHERE (%(project)s::text IS NULL OR u.project = %(project)s)
-           AND (%(ended)s OR u.state NOT IN ('gone', 'continued'))
-         ORDER BY u.state IN ('gone', 'continued'), u.first_seen_at, u.entry_id
+           AND (%(ended)s OR u.state NOT IN ('gone', 'continued', 'lost'))
+         ORDER BY u.state IN ('gone', 'continued', 'lost'), u.first_seen_at, u.entry_id
          LIMIT %(limit)s OFFSET %(skip)s
         """,
         {"project": project, "ended": ended, "limit": limit, "skip": skip},
@@ -269,7 +285,7 @@ def totals(tx: Transaction) -> list[Left]:
         SELECT project, store, state, count(*) AS number,
                coalesce(sum(part_bytes), 0)::bigint AS part_bytes,
                extract(epoch FROM catalog_clock() - min(first_seen_at))::float8 AS oldest_seconds
-          FROM incomplete_uploads WHERE state NOT IN ('gone', 'continued')
+          FROM incomplete_uploads WHERE state NOT IN ('gone', 'continued', 'lost')
          GROUP BY project, store, state ORDER BY project, store, state
         """
     )

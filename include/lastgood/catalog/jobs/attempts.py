@@ -16,7 +16,7 @@ from uuid import UUID
 from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.settings.tokens import token_hash
-from lastgood.errors import AttemptState, NotFound
+from lastgood.errors import AttemptLost, AttemptState, NotFound
 from lastgood.rules.names import CheckpointId, StageId
 
 
@@ -37,6 +37,10 @@ _NEXT = {
     State.COMMITTED: set[State](),
     State.CLOSED: set[State](),
 }
+
+
+LOST = "its store was given up as lost"
+"""Why an attempt was closed of which nothing is proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,17 @@ def unfinished(tx: Transaction, project: str | None = None) -> list[UUID]:
     return [row["attempt_id"] for row in rows]
 
 
+def in_store(tx: Transaction, store: str) -> list[Attempt]:
+    """The attempts of any project in a store that are not ended, by stage, oldest first."""
+    rows = tx.execute(
+        _SELECT
+        + """ WHERE a.store = %s AND a.state NOT IN ('committed', 'closed')
+              ORDER BY a.stage_id, a.recorded_at, a.attempt_id""",
+        (store,),
+    )
+    return [_attempt(row) for row in rows]
+
+
 def attempt_of_token(tx: Transaction, token: str) -> Attempt | None:
     """Whose fencing token this is, None for an unknown one."""
     row = tx.execute(
@@ -231,7 +246,10 @@ def renew(
 
 
 def require(attempt: Attempt, state: State, *, action: str) -> None:
-    """Raises AttemptState unless the attempt is in this state."""
+    """Raises AttemptState unless the attempt is in this state, AttemptLost if its store was given
+    up."""
+    if attempt.state is State.CLOSED and attempt.state_reason == LOST:
+        raise AttemptLost(attempt=str(attempt.attempt_id), store=attempt.store)
     if attempt.state is not state:
         raise AttemptState(
             attempt=str(attempt.attempt_id),
@@ -284,6 +302,15 @@ def transition(
     return event
 
 
+def lose(tx: Transaction, attempt: Attempt, *, actor: str) -> None:
+    """End an attempt that is not committed, whatever its state, since its store was given up. The
+    caller holds the locks of `transition`."""
+    way = {State.OPEN: (State.ABORTING,), State.SEALED: (State.FAILED,)}.get(attempt.state, ())
+    for state in (*way, State.CLOSED):
+        transition(tx, attempt, state, actor=actor, reason=LOST)
+        attempt = get(tx, attempt.project, attempt.attempt_id)
+
+
 def manifest_of(tx: Transaction, attempt: Attempt) -> bytes | None:
     """The canonical manifest that an attempt was sealed with."""
     row = tx.execute(
@@ -310,6 +337,15 @@ def finished(tx: Transaction, attempt: Attempt) -> None:
         "UPDATE attempts SET finished_at = catalog_clock()"
         " WHERE attempt_id = %s AND state = 'committed' AND finished_at IS NULL",
         (attempt.attempt_id,),
+    )
+
+
+def nothing_to_finish(tx: Transaction, store: str) -> None:
+    """Note that nobody writes markers into a store any more: it was given up."""
+    tx.execute(
+        "UPDATE attempts SET finished_at = catalog_clock()"
+        " WHERE store = %s AND state = 'committed' AND finished_at IS NULL",
+        (store,),
     )
 
 

@@ -4,6 +4,8 @@ changes.
 present -> quarantined -> deleting -> deleted
    ^           |
    +-----------+  undo, until the intent to delete is recorded
+
+Each but a deleted one becomes lost where an operator gives up its store: nothing is proven then.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ class State(StrEnum):
     QUARANTINED = "quarantined"
     DELETING = "deleting"
     DELETED = "deleted"
+    LOST = "lost"
 
 
 _NEXT = {
@@ -35,6 +38,7 @@ _NEXT = {
     State.QUARANTINED: {State.PRESENT, State.DELETING},
     State.DELETING: {State.DELETED},
     State.DELETED: set[State](),
+    State.LOST: set[State](),
 }
 _EVENTS = {
     State.PRESENT: "quarantine-undone",
@@ -42,7 +46,7 @@ _EVENTS = {
     State.DELETING: "delete-intended",
     State.DELETED: "deleted",
 }
-GONE = (State.DELETING, State.DELETED)
+GONE = (State.DELETING, State.DELETED, State.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +188,11 @@ def of_checkpoint(tx: Transaction, checkpoint: CheckpointId) -> list[Copy]:
 
 
 def of_stage(tx: Transaction, project: str, stage_id: int) -> list[Copy]:
-    """Every copy of a stage that is not deleted, oldest checkpoint first."""
+    """Every copy of a stage that is neither deleted nor lost, oldest checkpoint first."""
     rows = tx.execute(
-        _SELECT + " WHERE c.project = %s AND c.stage_id = %s AND c.state <> 'deleted'" + _IN_ORDER,
+        _SELECT
+        + " WHERE c.project = %s AND c.stage_id = %s AND c.state NOT IN ('deleted', 'lost')"
+        + _IN_ORDER,
         (project, stage_id),
     )
     return [_copy(row) for row in rows]
@@ -199,6 +205,35 @@ def of_checkpoints(tx: Transaction, project: str, checkpoint_ids: Iterable[int])
         (project, sorted(set(checkpoint_ids))),
     )
     return [_copy(row) for row in rows]
+
+
+def in_store(tx: Transaction, store: str) -> list[Copy]:
+    """Every copy of any project in a store that is neither deleted nor lost, by stage and oldest
+    checkpoint first."""
+    rows = tx.execute(
+        _SELECT + " WHERE c.store = %s AND c.state NOT IN ('deleted', 'lost')" + _IN_ORDER, (store,)
+    )
+    return [_copy(row) for row in rows]
+
+
+def stages_losing(tx: Transaction, store: str) -> list[tuple[str, int]]:
+    """Project and id of the stages that lost a copy with a store, in their order."""
+    rows = tx.execute(
+        "SELECT DISTINCT project, stage_id FROM copies WHERE store = %s AND state = 'lost'"
+        " ORDER BY project, stage_id",
+        (store,),
+    )
+    return [(row["project"], row["stage_id"]) for row in rows]
+
+
+def lost_of_stage(tx: Transaction, project: str, stage_id: int) -> Mapping[str, int]:
+    """How many copies of a stage were lost, by store."""
+    rows = tx.execute(
+        "SELECT store, count(*) AS number FROM copies"
+        " WHERE project = %s AND stage_id = %s AND state = 'lost' GROUP BY store ORDER BY store",
+        (project, stage_id),
+    )
+    return {row["store"]: row["number"] for row in rows}
 
 
 def in_state(tx: Transaction, project: str, *states: State) -> list[Copy]:
@@ -315,6 +350,28 @@ def transition(
     return event
 
 
+def lose(tx: Transaction, copy: Copy, *, actor: str, reason: str) -> history.Event:
+    """Record that a copy was lost with its store. That is no deletion: nothing proves it, and a
+    tombstone of it stays without a proof. The caller holds the locks of `transition`."""
+    assert copy.state not in (State.DELETED, State.LOST), f"copy {copy.copy_id} is {copy.state}"
+    facts = {
+        "checkpoint": str(copy.checkpoint),
+        "copy_id": copy.copy_id,
+        "store": copy.store,
+        "was": copy.state.value,
+        "bytes": copy.stored_bytes,
+    }
+    event = history.record(
+        tx, copy.stage_id, "lost", actor=actor, facts={**facts, "reason": reason}
+    )
+    at = event.recorded_at
+    _append(tx, copy.copy_id, copy.state, State.LOST, actor, reason, None, facts, at)
+    tx.execute(
+        "UPDATE copies SET state = 'lost', state_at = %s WHERE copy_id = %s", (at, copy.copy_id)
+    )
+    return event
+
+
 def show_again(tx: Transaction, copy: Copy, *, actor: str, reason: str) -> history.Event:
     """Let the store show a present copy again that somebody else hid there; its state stays. The
     caller holds the locks of `transition`. Raises CopyGone, CopyState."""
@@ -331,17 +388,24 @@ def show_again(tx: Transaction, copy: Copy, *, actor: str, reason: str) -> histo
 
 
 def require(copy: Copy, state: State, *, action: str) -> None:
-    """Raises CopyGone if the copy's deletion has begun, CopyState if it is not in `state`."""
+    """Raises CopyGone if the copy's deletion has begun, CopyLost if it was lost, CopyState if it is
+    not in `state` for another reason."""
     if copy.state is state:
         return
-    error = errors.CopyGone if copy.state in GONE else errors.CopyState
-    raise error(
+    raise refusal_of(copy.state)(
         checkpoint=str(copy.checkpoint),
         store=copy.store,
         state=copy.state.value,
         action=action,
         needed=state.value,
     )
+
+
+def refusal_of(state: State) -> type[errors.CopyState]:
+    """The error for a copy in this state of which another one was needed."""
+    if state is State.LOST:
+        return errors.CopyLost
+    return errors.CopyGone if state in GONE else errors.CopyState
 
 
 def carried_out(tx: Transaction, copy: Copy) -> None:

@@ -23,7 +23,8 @@ _COPIES = """
 _HAPPENED = """
     SELECT t.recorded_at, t.number, t.copy_id, NULL AS level, 'gone' AS what
       FROM copy_transitions t
-     WHERE t.project = %(project)s AND t.to_state = 'deleting' AND t.recorded_at <= %(until)s
+     WHERE t.project = %(project)s AND t.to_state IN ('deleting', 'lost')
+       AND t.recorded_at <= %(until)s
     UNION ALL
     SELECT r.recorded_at, r.number, r.copy_id, r.level, r.verdict
       FROM receipts r

@@ -50,7 +50,8 @@ _OF_STAGE = """
              SELECT 1 FROM copies c
               WHERE c.checkpoint_id = k.checkpoint_id
                 AND NOT EXISTS (SELECT 1 FROM copy_transitions t
-                                 WHERE t.copy_id = c.copy_id AND t.to_state = 'deleting'
+                                 WHERE t.copy_id = c.copy_id
+                                   AND t.to_state IN ('deleting', 'lost')
                                    AND t.recorded_at <= %(as_of)s))
        UNION
       SELECT n.depends_on, d.depends_on
@@ -66,7 +67,8 @@ _DAMAGED = """
              SELECT 1 FROM checkpoints k JOIN copies c USING (checkpoint_id)
               WHERE k.project = %(project)s AND k.manifest = n.manifest
                 AND NOT EXISTS (SELECT 1 FROM copy_transitions t
-                                 WHERE t.copy_id = c.copy_id AND t.to_state = 'deleting'
+                                 WHERE t.copy_id = c.copy_id
+                                   AND t.to_state IN ('deleting', 'lost')
                                    AND t.recorded_at <= %(as_of)s)
                 AND NOT EXISTS (
                     SELECT 1 FROM receipts f

@@ -78,6 +78,17 @@ def of_store(tx: Transaction, store: str) -> list[InventoryRow]:
     return [InventoryRow(**row) for row in rows]
 
 
+def lying_in(tx: Transaction, place: str) -> list[InventoryRow]:
+    """Every inventory of any store that lies in a store and was not deleted."""
+    rows = tx.execute(
+        f"SELECT * FROM ({_CURRENT} WHERE e.place = %s"
+        " ORDER BY e.store, e.inventory, e.number DESC) AS newest"
+        " WHERE state <> 'deleted' ORDER BY store, started_at, inventory",
+        (place,),
+    )
+    return [InventoryRow(**row) for row in rows]
+
+
 def get(tx: Transaction, store: str, inventory: str) -> InventoryRow:
     """One inventory, also a deleted one. Raises NotFound."""
     row = tx.execute(

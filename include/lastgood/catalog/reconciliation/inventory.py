@@ -28,8 +28,9 @@ _BATCH_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ExpectedObject:
-    """One object, manifest or marker of a copy that is not yet deleted. `settled`: the copy's
-    attempt is committed, so that a key which lies there as expected needs no further look."""
+    """One object, manifest or marker of a copy that is neither deleted nor lost. `settled`: the
+    copy's attempt is committed, so that a key which lies there as expected needs no further
+    look."""
 
     key: str
     size_bytes: int
@@ -69,7 +70,7 @@ _EXPECTED: LiteralString = """
         JOIN checkpoints AS k USING (checkpoint_id)
         JOIN manifests AS m ON m.project = k.project AND m.digest = k.manifest
         LEFT JOIN attempts AS a ON a.store = c.store AND a.prefix = c.prefix
-       WHERE c.store = %(store)s AND c.state <> 'deleted'
+       WHERE c.store = %(store)s AND c.state NOT IN ('deleted', 'lost')
          AND (%(of)s::text = '' OR c.prefix = %(of)s)
     )
     SELECT key, size_bytes, version_id, state, project, settled FROM (
@@ -127,7 +128,7 @@ def shard_bounds(tx: Transaction, store: str, objects_per_shard: int) -> list[st
           SELECT c.prefix, sum(k.object_count + 2) OVER (ORDER BY c.prefix COLLATE "C") AS reached,
                  k.object_count + 2 AS own
             FROM copies AS c JOIN checkpoints AS k USING (checkpoint_id)
-           WHERE c.store = %(store)s AND c.state <> 'deleted'
+           WHERE c.store = %(store)s AND c.state NOT IN ('deleted', 'lost')
         )
         SELECT prefix FROM sized
          WHERE reached / %(size)s > (reached - own) / %(size)s

@@ -92,7 +92,7 @@ def existing_copies(tx: Transaction, project: str, store: str) -> Mapping[int, s
     """The state of every copy of a project that a store still has, by its id."""
     rows = tx.execute(
         "SELECT copy_id, state FROM copies"
-        " WHERE project = %s AND store = %s AND state <> 'deleted'",
+        " WHERE project = %s AND store = %s AND state NOT IN ('deleted', 'lost')",
         (project, store),
     )
     return {row["copy_id"]: row["state"] for row in rows}
@@ -137,7 +137,7 @@ def oldest_upload(tx: Transaction, project: str, store: str) -> OldestUpload | N
     row = tx.execute(
         """
         SELECT key, owner, first_seen_at, part_bytes FROM incomplete_uploads
-         WHERE project = %s AND store = %s AND state NOT IN ('gone', 'continued')
+         WHERE project = %s AND store = %s AND state NOT IN ('gone', 'continued', 'lost')
          ORDER BY first_seen_at, entry_id LIMIT 1
         """,
         (project, store),

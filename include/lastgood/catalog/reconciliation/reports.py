@@ -151,7 +151,8 @@ def counts(tx: Transaction, project: str, store: str) -> Mapping[str, tuple[int,
           SELECT CASE WHEN c.state = 'present' THEN 'committed' ELSE 'quarantined' END AS state,
                  k.total_bytes + c.control_bytes AS bytes
             FROM copies AS c JOIN checkpoints AS k USING (checkpoint_id)
-           WHERE c.project = %(project)s AND c.store = %(store)s AND c.state <> 'deleted'
+           WHERE c.project = %(project)s AND c.store = %(store)s
+             AND c.state NOT IN ('deleted', 'lost')
           UNION ALL
           SELECT CASE a.state WHEN 'sealed' THEN 'validating' WHEN 'failed' THEN 'failed'
                  ELSE 'incomplete' END, a.declared_bytes

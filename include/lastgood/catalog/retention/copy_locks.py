@@ -31,7 +31,8 @@ def standing(tx: Transaction, project: str, store: str) -> Sequence[LockedCopy]:
                  ORDER BY copy_id, look_id DESC) AS l
           JOIN copies AS c USING (copy_id) JOIN checkpoints AS p USING (checkpoint_id)
           JOIN stages AS s ON s.stage_id = c.stage_id
-         WHERE c.project = %(project)s AND c.store = %(store)s AND c.state <> 'deleted'
+         WHERE c.project = %(project)s AND c.store = %(store)s
+           AND c.state NOT IN ('deleted', 'lost')
            AND l.versions > 0
          ORDER BY l.ends_at DESC NULLS FIRST, c.copy_id
         """,
@@ -48,7 +49,8 @@ def totals(tx: Transaction) -> Mapping[tuple[str, str], tuple[int, int]]:
           FROM (SELECT DISTINCT ON (copy_id) copy_id, versions, bytes FROM copy_locks
                  ORDER BY copy_id, look_id DESC) AS l
           JOIN copies AS c USING (copy_id)
-         WHERE c.state <> 'deleted' AND l.versions > 0 GROUP BY c.project, c.store
+         WHERE c.state NOT IN ('deleted', 'lost') AND l.versions > 0
+         GROUP BY c.project, c.store
         """
     )
     return {(row["project"], row["store"]): (row["copies"], row["bytes"]) for row in rows}

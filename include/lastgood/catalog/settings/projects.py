@@ -160,7 +160,7 @@ def is_used(tx: Transaction, store: str) -> bool:
         SELECT 1 FROM attempts
          WHERE store = %(store)s
            AND recorded_at > coalesce((SELECT max(recorded_at) FROM store_registrations
-                                        WHERE store = %(store)s AND kind = 'unregistered'),
+                                        WHERE store = %(store)s AND kind <> 'registered'),
                                       '-infinity')
          LIMIT 1
         """,

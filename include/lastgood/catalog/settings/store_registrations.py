@@ -21,7 +21,8 @@ from lastgood.rules.quantities import counted
 
 @dataclass(frozen=True, slots=True)
 class Unregistered:
-    """A store that is registered no more: by whom, when (UTC) and why; `config` as it was."""
+    """A store that is registered no more: by whom, when (UTC) and why; `config` as it was. `lost`:
+    it was given up with what lay in it, `lost_copies` with `lost_bytes` of that."""
 
     store: str
     kind: str
@@ -29,13 +30,19 @@ class Unregistered:
     because: str
     actor: str
     recorded_at: datetime
+    lost: bool
+    lost_copies: int
+    lost_bytes: int
 
 
-def unregister(tx: Transaction, store: str, *, because: str, actor: str) -> datetime:
-    """Record that a store is registered no more, and forget what its backend last accounted;
-    answers when (UTC). The caller holds `locks.store` and saw that nothing is in the way."""
+def unregister(
+    tx: Transaction, store: str, *, because: str, actor: str, lost: bool = False
+) -> datetime:
+    """Record that a store is registered no more (`lost`: that it was given up), and forget what its
+    backend last accounted; answers when (UTC). The caller holds `locks.store` and saw that nothing
+    is in the way."""
     row = projects.store(tx, store)
-    at = _append(tx, store, "unregistered", row.config, because, actor)
+    at = _append(tx, store, "lost" if lost else "unregistered", row.config, because, actor)
     tx.execute("UPDATE stores SET unregistered_at = %s WHERE store = %s", (at, store))
     tx.execute(
         """
@@ -71,8 +78,14 @@ def unregistered(tx: Transaction) -> Sequence[Unregistered]:
     rows = tx.execute(
         """
         SELECT DISTINCT ON (r.store) r.store, s.kind, r.document AS config, r.because, r.actor,
-               r.recorded_at
+               r.recorded_at, r.kind = 'lost' AS lost, l.copies AS lost_copies,
+               l.bytes AS lost_bytes
           FROM store_registrations AS r JOIN stores AS s USING (store)
+          CROSS JOIN LATERAL (
+            SELECT count(*) AS copies,
+                   coalesce(sum(k.total_bytes + c.control_bytes), 0)::bigint AS bytes
+              FROM copies AS c JOIN checkpoints AS k USING (checkpoint_id)
+             WHERE c.store = s.store AND c.state = 'lost') AS l
          WHERE s.unregistered_at IS NOT NULL
          ORDER BY r.store, r.number DESC
         """
@@ -97,30 +110,46 @@ def writers_of(tx: Transaction, store: str) -> Sequence[tuple[str, int, int]]:
 def dependents(tx: Transaction, store: str) -> list[str]:
     """What a store is still needed for, as far as rows tell, in words that name each."""
     return [
-        *_projects(tx, store),
+        *users(tx, store),
+        *contents(tx, store),
+        *_counted(tx, store, _DELETIONS, "deletion is", "deletions are", "not proven"),
+        *_counted(tx, store, _FINDINGS, "finding is", "findings are", "open"),
+        *_lying_inventories(tx, store),
+    ]
+
+
+def users(tx: Transaction, store: str) -> list[str]:
+    """What is configured to write to a store, in words that name each."""
+    return [*_projects(tx, store), *_inventory_places(tx, store)]
+
+
+def contents(tx: Transaction, store: str) -> list[str]:
+    """What lies in a store of checkpoints and attempts, in words that name each."""
+    return [
         *_counted(tx, store, _COPIES, "copy is", "copies are", "{state}"),
         *_counted(tx, store, _ATTEMPTS, "attempt is", "attempts are", "{state}"),
         *_counted(tx, store, _UPLOADS, "upload is", "uploads are", "not gone"),
-        *_counted(tx, store, _DELETIONS, "deletion is", "deletions are", "not proven"),
-        *_counted(tx, store, _FINDINGS, "finding is", "findings are", "open"),
-        *_inventories(tx, store),
     ]
 
 
 _COPIES = """
     SELECT project, state, count(*) AS number FROM copies
-     WHERE store = %s AND state <> 'deleted' GROUP BY project, state ORDER BY project, state"""
+     WHERE store = %s AND state NOT IN ('deleted', 'lost')
+     GROUP BY project, state ORDER BY project, state"""
 _ATTEMPTS = """
     SELECT project, state, count(*) AS number FROM attempts
      WHERE store = %s AND state NOT IN ('committed', 'closed')
      GROUP BY project, state ORDER BY project, state"""
 _UPLOADS = """
     SELECT project, '' AS state, count(*) AS number FROM incomplete_uploads
-     WHERE store = %s AND state NOT IN ('gone', 'continued') GROUP BY project ORDER BY project"""
+     WHERE store = %s AND state NOT IN ('gone', 'continued', 'lost')
+     GROUP BY project ORDER BY project"""
 _DELETIONS = """
     SELECT t.project, '' AS state, count(*) AS number
       FROM tombstones AS t LEFT JOIN copies AS c USING (copy_id)
-     WHERE t.store = %s AND c.state IS DISTINCT FROM 'deleting'
+     WHERE t.store = %s AND c.state IS DISTINCT FROM 'deleting' AND c.state IS DISTINCT FROM 'lost'
+       AND NOT EXISTS (SELECT 1 FROM attempts AS a    -- ended without a proof: lost with the store
+                        WHERE a.attempt_id = t.attempt_id AND a.state = 'closed')
        AND NOT EXISTS (SELECT 1 FROM tombstone_proofs AS p WHERE p.tombstone_id = t.tombstone_id)
      GROUP BY t.project ORDER BY t.project"""
 _FINDINGS = """
@@ -155,8 +184,8 @@ def _projects(tx: Transaction, store: str) -> list[str]:
     ]
 
 
-def _inventories(tx: Transaction, store: str) -> list[str]:
-    """Those of other stores, that lie in it or are to."""
+def _lying_inventories(tx: Transaction, store: str) -> list[str]:
+    """Those of other stores that lie in it."""
     rows = tx.execute(
         """
         SELECT store, count(*) AS number FROM (
@@ -167,10 +196,14 @@ def _inventories(tx: Transaction, store: str) -> list[str]:
         """,
         {"store": store},
     ).fetchall()
-    lie = [
+    return [
         f"{counted(row['number'], 'inventory', 'inventories')} of store {row['store']} kept in it"
         for row in rows
     ]
+
+
+def _inventory_places(tx: Transaction, store: str) -> list[str]:
+    """The other stores whose inventories are to lie in it."""
     named = tx.execute(
         """
         SELECT store FROM stores
@@ -179,7 +212,7 @@ def _inventories(tx: Transaction, store: str) -> list[str]:
         """,
         {"store": store},
     )
-    return lie + [
+    return [
         f"store {row['store']} keeps its inventories in it"
         f" (stores/{row['store']}.yaml: inventories.place)"
         for row in named

@@ -47,9 +47,9 @@ def of_day(tx: Transaction, project: str) -> Day:
                      AND approved.policy_digest = taken.policy_digest
                      AND approved.at BETWEEN taken.present_at AND taken.at)) AS taken,
                (SELECT count(*) FROM copies c
-                 WHERE c.project = %(project)s AND c.state <> 'deleted'
+                 WHERE c.project = %(project)s AND c.state NOT IN ('deleted', 'lost')
                    AND c.recorded_at <= day.since)
-               + (SELECT count(*) FROM taken WHERE state = 'deleted') AS existed
+               + (SELECT count(*) FROM taken WHERE state IN ('deleted', 'lost')) AS existed
           FROM day
         """,
         {"project": project},

@@ -61,7 +61,7 @@ def state_counts(tx: Transaction) -> Sequence[StateCount]:
           SELECT c.project, c.store, k.total_bytes + c.control_bytes AS bytes,
                  CASE WHEN c.state = 'present' THEN 'committed' ELSE 'quarantined' END AS state
             FROM copies AS c JOIN checkpoints AS k USING (checkpoint_id)
-           WHERE c.state <> 'deleted'
+           WHERE c.state NOT IN ('deleted', 'lost')
           UNION ALL
           SELECT a.project, a.store, a.declared_bytes,
                  CASE a.state WHEN 'sealed' THEN 'validating' WHEN 'failed' THEN 'failed'

@@ -102,7 +102,7 @@ def stages(tx: Transaction, project: str | None = None) -> list[StageView]:
                       WHERE r.copy_id = c.copy_id AND r.verdict <> 'inconclusive'
                       ORDER BY r.number DESC LIMIT 1) = 'pass') AS proven
               FROM copies AS c JOIN checkpoints AS k USING (checkpoint_id)
-             WHERE c.stage_id = s.stage_id AND c.state <> 'deleted') AS c ON true
+             WHERE c.stage_id = s.stage_id AND c.state NOT IN ('deleted', 'lost')) AS c ON true
          WHERE %(project)s::text IS NULL OR s.project = %(project)s
          ORDER BY s.project COLLATE "C", s.workload COLLATE "C", s.stage COLLATE "C"
         """,
@@ -158,8 +158,8 @@ def checkpoints(
     skip: int = 0,
 ) -> list[CheckpointView]:
     """Checkpoints, the newest of each stage first. `state` is a copy's, and keeps those that have a
-    copy in it; without it, those whose every copy is deleted are left out, unless `deleted`. `skip`
-    leaves that many of the first ones out."""
+    copy in it; without it, those whose every copy is deleted or lost are left out, unless
+    `deleted`. `skip` leaves that many of the first ones out."""
     rows = tx.execute(
         _CHECKPOINTS
         + """
@@ -167,7 +167,7 @@ def checkpoints(
            AND (%(workload)s::text IS NULL OR s.workload = %(workload)s)
            AND (%(stage)s::text IS NULL OR s.stage = %(stage)s)
            AND CASE WHEN %(state)s::text IS NULL
-                    THEN %(deleted)s OR NOT c.states <@ '{deleted}'
+                    THEN %(deleted)s OR NOT c.states <@ '{deleted,lost}'
                     ELSE %(state)s = ANY(c.states) END
          ORDER BY s.project COLLATE "C", s.workload COLLATE "C", s.stage COLLATE "C",
                   k.generation DESC, k.sequence DESC

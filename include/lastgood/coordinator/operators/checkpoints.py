@@ -27,7 +27,7 @@ from lastgood.rules.names import CheckpointId
 
 router = APIRouter(tags=["checkpoints"])
 
-CopyState = Literal["present", "quarantined", "deleting", "deleted"]
+CopyState = Literal["present", "quarantined", "deleting", "deleted", "lost"]
 Verdict = Literal["pass", "fail", "inconclusive"]
 Level = Literal["checksum", "format", "restore"]
 Name = Annotated[str | None, Query(max_length=63)]

@@ -173,6 +173,8 @@ def _why_unexplained(item: StoredObject, place: Belonging, *, is_repeat: bool) -
             return Cause.LEFT_BEHIND, "the attempt is closed"
         if place.owner.copy in ("deleting", "deleted"):
             return Cause.LEFT_BEHIND, f"the copy is {place.owner.copy}"
+        if place.owner.copy == "lost":
+            return Cause.UNTRACKED, "the copy was recorded as lost with the store"
     return Cause.UNTRACKED, ""
 
 

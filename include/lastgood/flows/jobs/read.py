@@ -11,7 +11,7 @@ from lastgood.catalog.jobs import checkpoints, copies, readers, stages
 from lastgood.catalog.jobs.checkpoints import Checkpoint, ReadableCopy
 from lastgood.catalog.jobs.readers import LeasedObject, ReaderLease
 from lastgood.catalog.jobs.stages import Stage
-from lastgood.errors import Conflict, CopyGone, CopyState, NotFound, RestoreBlocked
+from lastgood.errors import Conflict, CopyGone, CopyLost, CopyState, NotFound, RestoreBlocked
 from lastgood.flows.policies import policy_of
 from lastgood.rules.names import CheckpointId, StageId
 
@@ -168,9 +168,10 @@ def _depends(checkpoint: Checkpoint, needed: Checkpoint) -> str:
 
 
 def _refuse_copies(checkpoint: Checkpoint, states: dict[str, str]) -> None:
-    gone = all(state in ("deleting", "deleted") for state in states.values())
-    store, state = next(iter(states.items()))
-    error = CopyGone if gone else CopyState
+    gone = all(state in copies.GONE for state in states.values())
+    lost = gone and copies.State.LOST in states.values()
+    store, state = next(one for one in states.items() if not lost or one[1] == "lost")
+    error = CopyLost if lost else CopyGone if gone else CopyState
     raise error(
         checkpoint=str(checkpoint.id), store=store, state=state, action="reading", needed="present"
     )
@@ -180,7 +181,12 @@ def _nothing_at_the_pointer(tx: Transaction, stage: Stage) -> str:
     committed = checkpoints.count(tx, stage)
     if committed == 0:
         return f"nothing was committed in {stage.name} yet"
-    return f"none of the {committed} checkpoints of {stage.name} was found good"
+    none = f"none of the {committed} checkpoints of {stage.name} was found good"
+    lost = [
+        f"{number:,} with store {store}"
+        for store, number in copies.lost_of_stage(tx, stage.project, stage.stage_id).items()
+    ]
+    return f"{none}; lost were {', '.join(lost)}" if lost else none
 
 
 def _require_unblocked(stage: Stage) -> None:

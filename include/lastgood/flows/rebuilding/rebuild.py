@@ -181,7 +181,7 @@ class _Rebuilding:
                 self.result.being_deleted.append(str(found.checkpoint))
                 continue
             kept.append(found)
-            if copy is not None and copy.state is copies.State.DELETED:
+            if copy is not None and copy.state in (copies.State.DELETED, copies.State.LOST):
                 continue
             to_follow = copy is not None and copy.carried_out < copy.transition
             if found.hidden or to_follow or (copy is None and not store.profile.hides):

@@ -37,10 +37,10 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """The state of its best copy: present before quarantined before deleting; `deleted` when
-        there is none any more."""
+        """The state of its best copy: present before quarantined before deleting; where there is
+        none any more `lost` if one was lost, else `deleted`."""
         states = [copy["state"] for copy in self.checkpoint.copies]
-        best = ("present", "quarantined", "deleting")
+        best = ("present", "quarantined", "deleting", "lost")
         return next((one for one in best if one in states), "deleted")
 
     @property

@@ -261,7 +261,7 @@ class _Sweeping:
         grace and an approval of its own to wait for."""
         if planned.transition == now.transition:
             return False
-        is_done = now.state in after
+        is_done = now.state in after and now.state is not State.LOST
         self.told.counts[f"{step} meanwhile"] += is_done
         self.told.left += not is_done
         return True
