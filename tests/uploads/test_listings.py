@@ -78,6 +78,9 @@ def test_2500_keys_2500_uploads_and_1001_parts_are_all_there(large: S3Store) -> 
     assert begun_uploads(large, Prefix("checkpoints/audio/")) == []
 
 
+NONE = 200, "<ListMultipartUploadsResult></ListMultipartUploadsResult>"
+
+
 class _Raw:
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -90,10 +93,15 @@ class _Raw:
 
 
 class Pages:
-    """Answers an operation with these pages in turn, then with what the server itself says."""
+    """Answers an operation with these pages in turn, then with what the server itself says; `plain`
+    where no encoding is asked for."""
 
-    def __init__(self, store: S3Store, operation: str, *pages: tuple[int, str]) -> None:
+    def __init__(
+        self, store: S3Store, operation: str, *pages: tuple[int, str], plain: tuple[int, str] = NONE
+    ) -> None:
         self._pages = list(pages)
+        self._plain = plain if operation == "ListMultipartUploads" else None
+        self.plain_asked = 0
         self._name = f"before-send.s3.{operation}"
         self._events = store._client.meta.events
         self._events.register(self._name, self._answer)
@@ -101,17 +109,19 @@ class Pages:
     def _answer(self, request: Any, **_: Any) -> AWSResponse | None:
         if not self._pages or CONTROL_PREFIX in unquote(request.url):
             return None
-        status, body = self._pages.pop(0)
+        is_plain = self._plain is not None and "encoding-type" not in request.url
+        self.plain_asked += is_plain
+        status, body = self._plain if self._plain and is_plain else self._pages.pop(0)
         return AWSResponse(request.url, status, {}, _Raw(body.encode()))  # type: ignore[arg-type]
 
     def stop(self) -> None:
         self._events.unregister(self._name, self._answer)
 
 
-def uploads_page(*keys: str, following: str = "") -> tuple[int, str]:
+def uploads_page(*keys: str, following: str = "", prefix: str = quote(PREFIX)) -> tuple[int, str]:
     entries = "".join(
-        f"<Upload><Key>{quote(PREFIX)}/{key}</Key><UploadId>{key}</UploadId></Upload>"
-        for key in keys
+        f"<Upload><Key>{prefix}/{key}</Key><UploadId>{number}</UploadId></Upload>"
+        for number, key in enumerate(keys)
     )
     more = f"<IsTruncated>true</IsTruncated><NextKeyMarker>{following}</NextKeyMarker>"
     said = f"<EncodingType>url</EncodingType>{entries}{more if following else ''}"
@@ -119,6 +129,23 @@ def uploads_page(*keys: str, following: str = "") -> tuple[int, str]:
 
 
 REFUSED = 403, "<Error><Code>AccessDenied</Code><Message>no more for you</Message></Error>"
+
+
+@pytest.mark.parametrize(
+    ("listed", "plain", "key", "asked"),
+    [
+        (uploads_page("a%2Bb"), uploads_page("a+b", prefix=PREFIX), "a+b", 1),
+        (uploads_page("a+b", prefix=PREFIX), uploads_page("a+b", prefix=PREFIX), "a+b", 1),
+        (uploads_page("a%01b"), REFUSED, "a\x01b", 0),
+    ],
+    ids=["encoded", "said to be, but is not", "XML cannot carry it otherwise"],
+)
+def test_keys_are_exact_whatever_a_server_says_of_their_encoding(
+    bucket: S3Store, listed: tuple[int, str], plain: tuple[int, str], key: str, asked: int
+) -> None:
+    pages = Pages(bucket, "ListMultipartUploads", listed, NONE, plain=plain)
+    assert [one.key for one in begun_uploads(bucket, EVERYTHING)] == [key]
+    assert pages.plain_asked == asked
 
 
 def test_an_empty_truncated_page_is_not_the_end(bucket: S3Store) -> None:

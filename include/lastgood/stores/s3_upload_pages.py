@@ -2,11 +2,13 @@
 
 Servers differ here more than anywhere. Some ignore the prefix, or the markers, or repeat entries.
 A truncated page may be empty. One encodes the keys as it was asked to, but does not say so, and
-leaves the markers as they are: so what is encoded is found out, not assumed.
+leaves the markers as they are; another says so, but leaves the keys as they are: so what is encoded
+is found out, not assumed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 Decode = Callable[[str], str]
+_NOT_IN_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 class UploadPages:
@@ -29,7 +32,7 @@ class UploadPages:
         self._store = store
         self._bucket = bucket
         self._prefix = prefix
-        self._untold: Decode | None = None  # of a server that does not say what it encodes
+        self._found: Decode | None = None  # once there was a key that tells
 
     def uploads(self) -> Iterator[BegunUpload]:
         """Every pending upload once, with the bucket's own key, in no certain order. StoreError
@@ -38,7 +41,7 @@ class UploadPages:
         begun_at: set[tuple[str, str]] = set()
         markers: dict[str, str] = {}
         while True:
-            page = self._page(markers, encoded=True)
+            page = self._page(markers, encoded=self._found is not str)
             decode = self._decoding(page, markers)
             keys = [decode(upload["Key"]) for upload in page.get("Uploads", ())]
             for key, upload in zip(keys, page.get("Uploads", ()), strict=True):
@@ -69,19 +72,19 @@ class UploadPages:
 
     def _decoding(self, page: Any, markers: dict[str, str]) -> Decode:
         """What makes the page's keys exact."""
-        if page.get("EncodingType") == "url":
-            return unquote_plus
         doubtful = {
             upload["UploadId"]: upload["Key"]
             for upload in page.get("Uploads", ())
             if unquote_plus(upload["Key"]) != upload["Key"]
         }
-        if doubtful and self._untold is None:
-            self._untold = self._compared(doubtful, markers)
-        return self._untold or str
+        if doubtful and self._found is None:
+            self._found = self._compared(doubtful, markers)
+        return self._found or str
 
     def _compared(self, doubtful: dict[str, str], markers: dict[str, str]) -> Decode:
         """Ask for the same page without any encoding, and compare."""
+        if any(_NOT_IN_XML.search(unquote_plus(key)) for key in doubtful.values()):
+            return unquote_plus  # the page could not be read without encoding
         for upload in self._page(markers, encoded=False).get("Uploads", ()):
             if upload["UploadId"] in doubtful:
                 is_same = upload["Key"] == doubtful[upload["UploadId"]]
