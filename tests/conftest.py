@@ -1,5 +1,5 @@
-"""Real services for the tests: one PostgreSQL server per run, one database per test, two S3 servers
-(Ceph's in `tests/ceph`, and moto's)."""
+"""Real services for the tests: one PostgreSQL server per run, one database per test, three S3
+servers (Ceph's in `tests/ceph`, LocalStack's in `tests/localstack`, and moto's)."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ from tests.ceph.fixtures import (  # noqa: F401 - tests find fixtures by their n
     ceph_versioned_bucket,
     make_ceph_bucket,
 )
+from tests.localstack.fixtures import (  # noqa: F401 - tests find fixtures by their names
+    localstack,
+    localstack_client,
+    make_localstack_bucket,
+)
 from tests.slowest import pytest_terminal_summary  # noqa: F401 - pytest finds it by its name
 
 if TYPE_CHECKING:
@@ -43,7 +48,12 @@ if TYPE_CHECKING:
 
 # A shell may know another catalog, Airflow or cloud, and a proxy that knows no loopback.
 _FOREIGN = ("AIRFLOW_", "AWS_", "LASTGOOD_", "PG")
-_OURS = ("LASTGOOD_BACKFILL_HOURS", "LASTGOOD_REQUIRE_CEPH", "LASTGOOD_SOAK")
+_OURS = (
+    "LASTGOOD_BACKFILL_HOURS",
+    "LASTGOOD_REQUIRE_CEPH",
+    "LASTGOOD_REQUIRE_LOCALSTACK",
+    "LASTGOOD_SOAK",
+)
 for _name in list(os.environ):
     if (_name.startswith(_FOREIGN) and _name not in _OURS) or _name.lower().endswith("_proxy"):
         del os.environ[_name]

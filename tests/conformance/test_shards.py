@@ -6,7 +6,6 @@ import pytest
 
 from lastgood.rules.shards import partition
 from lastgood.stores.base import EVERYTHING, Key, Prefix, Store
-from lastgood.stores.s3 import S3Store
 from lastgood.stores.sharded import listing_of
 
 KEYS = ["a-", "a.b/c", "a/b", "a/b%20c", "a/b+c", "a0", "b/1/x", "b/1/y", "b/2", "\u00e9/x", "z"]
@@ -15,10 +14,12 @@ KEYS = ["a-", "a.b/c", "a/b", "a/b%20c", "a/b+c", "a0", "b/1/x", "b/1/y", "b/2",
 BOUNDS = (["a/"], ["a/b", "b/1/"], ["a-", "a/", "b/", "b/1/x", "z"], ["0", "zz"])
 
 
-def test_shards_together_are_the_whole_listing(store: Store, moto_s3: str) -> None:
-    if isinstance(store, S3Store) and store.profile.versioned and _is_at(store, moto_s3):
+def test_shards_together_are_the_whole_listing(store: Store, kind: str) -> None:
+    if kind == "s3-versioned":
         pytest.skip("moto leaves out the first key after a KeyMarker that is no key")
-    for key in KEYS:
+    # LocalStack 4.13 compares where a page begins with encoded keys.
+    keys = [key for key in KEYS if key.isascii() or not kind.startswith("localstack")]
+    for key in keys:
         store.put_new(Key(key), key.encode())
     store.quarantine(Prefix("b/1/"), [])
     whole = list(store.list(EVERYTHING, versions=store.profile.versioned))
@@ -27,8 +28,4 @@ def test_shards_together_are_the_whole_listing(store: Store, moto_s3: str) -> No
         listings = [listing_of(store, shard) for shard in partition(bounds)]
         assert [one for listing in listings for one in listing] == whole
         assert all(listing.complete for listing in listings)
-    assert {one.key for one in whole} == set(KEYS)
-
-
-def _is_at(store: S3Store, url: str) -> bool:
-    return store._client.meta.endpoint_url == url
+    assert {one.key for one in whole} == set(keys)

@@ -181,8 +181,8 @@ def test_an_unknown_upload(store: Store) -> None:
         store.complete_upload(KEY, NOBODYS, [Part(1, 1)])
 
 
-def test_an_upload_belongs_to_its_key(store: Store) -> None:
-    if store.profile.kind == "s3":
+def test_an_upload_belongs_to_its_key(store: Store, kind: str) -> None:
+    if kind.startswith("s3"):
         pytest.skip("moto finds an upload by its id alone, whatever the key")
     upload_id = store.create_upload(KEY, 5)
     send_parts(store, KEY, upload_id, b"hello")
