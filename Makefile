@@ -28,8 +28,8 @@ venv: .venv/.installed ## Create .venv with the locked dependencies
 
 # The lock names uv and the build backend too, so that nothing comes in beside it.
 .venv/.installed: .venv/.uv-$(UV_VERSION) requirements.lock pyproject.toml
-	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip sync --quiet --require-hashes requirements.lock
-	VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/uv pip sync --quiet --require-hashes requirements.lock
+	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@if [ -e .venv/.torch ]; then $(ADD_TORCH); fi
 	@touch $@
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -11,6 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+UV_VERSION = next(
+    pin.removeprefix("uv==")
+    for pin in PROJECT["dependency-groups"]["dev"]
+    if pin.startswith("uv==")
+)
 LOCK = (ROOT / "requirements.lock").read_text()
 
 
@@ -48,6 +55,21 @@ def test_every_target_of_make_says_what_it_does() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", text, re.M)[1].split()
     described = re.findall(r"^([a-z-]+):.*## \S", text, re.M)
     assert sorted(phony) == sorted(described)
+
+
+def test_the_environment_is_made_also_below_a_folder_with_a_space(tmp_path: Path) -> None:
+    checkout = tmp_path / "my work"
+    (checkout / ".venv/bin").mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / name, checkout)
+    (checkout / ".venv" / f".uv-{UV_VERSION}").touch()
+    uv = checkout / ".venv/bin/uv"
+    uv.write_text('#!/bin/sh\necho "$VIRTUAL_ENV: $2"\n')
+    uv.chmod(0o755)
+    told = subprocess.run(
+        ["make", "--silent", "venv"], cwd=checkout, check=True, capture_output=True, text=True
+    )
+    assert told.stdout.splitlines() == [f"{checkout}/.venv: sync", f"{checkout}/.venv: install"]
 
 
 def test_every_library_says_why_it_is_this_one() -> None:
