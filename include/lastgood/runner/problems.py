@@ -60,6 +60,15 @@ class FolderUnreachable(LastgoodError):
     type = "folder-unreachable"
 
 
+class FolderNotOurs(LastgoodError):
+    """Files of this job (uid {uid}) in the store's folder {folder} would be another account's than
+    the coordinator's (uid {owner}), which could not delete them: run the job as that account, give
+    the store's own folder to a group of both and set its set-group-ID bit (`chmod g+s`), or let the
+    store take uploads through its endpoint (`direct: false`)."""
+
+    type = "folder-not-ours"
+
+
 class DestinationTaken(LastgoodError):
     """{dest} {reason}; a download goes into a folder that is empty or not there."""
 

@@ -44,6 +44,7 @@ from lastgood.stores.file_numbers import file_numbers
 from lastgood.stores.file_uploads import FileUploads
 from lastgood.stores.file_usage import file_usage
 from lastgood.stores.folders import move, protect_below, prune_below
+from lastgood.stores.job_folders import make_for_jobs
 from lastgood.stores.keys import QUARANTINE, Path, path_of, prefix_path_of
 from lastgood.stores.listing import StreamedListing
 from lastgood.stores.parts import part_bytes_for
@@ -270,6 +271,15 @@ class FileStore:
             self._tree.folder(path, create=True),
         ):
             return os.fsdecode(os.path.join(os.fsencode(self.root), *path))
+
+    def make_direct(self, prefix: Prefix, objects: Iterable[str]) -> str:
+        """See `job_folders.MakesJobFolders`."""
+        named, folder = self.direct_path(prefix), self._copy_path(prefix)
+        keys = (Key(f"{prefix}{path}") for path in objects)
+        below = {path_of(self.name, key)[len(folder) : -1] for key in keys}
+        with self._tree.translated(prefix, "create a folder"):
+            make_for_jobs(self._tree, folder, sorted(below))
+        return named
 
     def local_path(self, prefix: Prefix) -> str | None:
         return os.fsdecode(os.path.join(os.fsencode(self.root), *self._copy_path(prefix)))

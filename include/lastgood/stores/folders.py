@@ -7,7 +7,7 @@ import os
 import stat
 from contextlib import suppress
 
-from lastgood.stores.base import KeyExists, StoreError
+from lastgood.stores.base import ForeignEntry, KeyExists, StoreError
 from lastgood.stores.keys import Path
 from lastgood.stores.tree import (
     ATTEMPTS,
@@ -137,28 +137,42 @@ def prune_below(tree: Tree, folder: int) -> None:
 
 def protect_below(tree: Tree, path: Path) -> None:
     """Take the write bits from every file and folder, and bring them to the disk. What is no
-    regular file is left alone."""
+    regular file is left alone. ForeignEntry for what another account owns and keeps to itself."""
     with suppress(FileNotFoundError, NotADirectoryError), tree.folder(path) as folder:
         _protect(tree, folder)
 
 
 def _protect(tree: Tree, folder: int) -> None:
     for name in map(os.fsencode, os.listdir(folder)):
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-        if stat.S_ISDIR(mode):
-            fd = tree.open_folder(folder, name)
-        elif stat.S_ISREG(mode):
-            fd = tree.open_file(folder, name, FILE)
-        else:
-            continue
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         try:
-            if stat.S_ISDIR(mode):
-                _protect(tree, fd)
-            else:
-                _make_read_only(fd)
-        finally:
-            os.close(fd)
+            _protect_entry(tree, folder, name, status.st_mode)
+        except PermissionError as error:
+            if status.st_uid == os.geteuid():
+                raise
+            what = (
+                f"something of another account (uid {status.st_uid}, mode"
+                f" {stat.filemode(status.st_mode)}), which this one (uid {os.geteuid()}) may not"
+                " read or not make read-only"
+            )
+            raise ForeignEntry(store=tree.store, key=shown(name), what=what) from error
     _make_read_only(folder)
+
+
+def _protect_entry(tree: Tree, folder: int, name: bytes, mode: int) -> None:
+    if stat.S_ISDIR(mode):
+        fd = tree.open_folder(folder, name)
+    elif stat.S_ISREG(mode):
+        fd = tree.open_file(folder, name, FILE)
+    else:
+        return
+    try:
+        if stat.S_ISDIR(mode):
+            _protect(tree, fd)
+        else:
+            _make_read_only(fd)
+    finally:
+        os.close(fd)
 
 
 def _make_read_only(fd: int) -> None:

@@ -20,6 +20,7 @@ from lastgood.stores.base import (
     UploadGone,
     UploadId,
 )
+from lastgood.stores.job_folders import MakesJobFolders
 from lastgood.stores.profile_findings import FIRST, SECOND, Findings, uploads_listed
 
 SCRATCH = "probe/"
@@ -110,7 +111,11 @@ def hides(store: Store, prefix: Prefix) -> Finding:
 
 
 def _by_protocol(store: Store, prefix: Prefix) -> Findings:
-    """What a store that is reached through our own code alone can be asked."""
+    """What a store that is reached through our own code alone can be asked. Raises StoreError also
+    where a group that is to share it could not be let in."""
+    if store.profile.direct:
+        assert isinstance(store, MakesJobFolders)
+        store.make_direct(Prefix(f"{prefix}job/"), ["folder/object"])
     return {
         Ability.SIGNATURES: Finding(Answer.UNKNOWN, "it is reached through the coordinator alone"),
         Ability.CONDITIONAL_PUT: _write_once(store, Key(f"{prefix}once")),

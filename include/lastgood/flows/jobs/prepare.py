@@ -37,6 +37,7 @@ from lastgood.rules.manifest_room import manifest_room
 from lastgood.rules.names import AttemptId, CheckpointId
 from lastgood.rules.policy import Policy
 from lastgood.stores.base import Key, Prefix, Store, UploadId
+from lastgood.stores.job_folders import MakesJobFolders
 from lastgood.stores.open import Stores
 from lastgood.stores.parts import part_count
 
@@ -105,17 +106,22 @@ def prepare(
     store = stores[attempt.store]
     objects = create_uploads(catalog, store, attempt)
     faults.point("prepare.after-uploads")
-    direct_path = None
-    if store.profile.direct:
-        direct_path = store.direct_path(Prefix(f"{attempt.prefix}{layout.OBJECTS_NAME}"))
     return Prepared(
         attempt,
         fencing_token(token, str(attempt.attempt_id)),
         how_of(store),
-        direct_path,
+        _direct_path(store, attempt, objects),
         objects,
         attempt.lease_expires_at,
     )
+
+
+def _direct_path(store: Store, attempt: Attempt, objects: Sequence[AttemptObject]) -> str | None:
+    if not store.profile.direct:
+        return None
+    assert isinstance(store, MakesJobFolders)
+    folder = Prefix(f"{attempt.prefix}{layout.OBJECTS_NAME}")
+    return store.make_direct(folder, [item.path for item in objects])
 
 
 def _opened(
