@@ -43,6 +43,15 @@ def test_a_store_is_unregistered_once_nothing_needs_it(
     assert (refused.status_code, refused.json()["type"]) == (409, "store-in-use")
     assert "project vision writes to it" in refused.json()["detail"]
 
+    dry = api.post("/v1/stores/spare/unregister", json=why | {"dry_run": True})
+    assert (dry.status_code, dry.json()["type"]) == (422, "invalid-input")
+    lost = why | {"lost": True}
+    refused = api.post("/v1/stores/local/unregister", json=lost)
+    assert (refused.status_code, refused.json()["type"]) == (409, "store-in-use")
+    dry = api.post("/v1/stores/spare/unregister", json=lost | {"dry_run": True}).json()
+    assert (dry["at"], dry["copies"], dry["stages"]) == (None, 0, [])
+    assert dry["seen"].startswith("it does not answer: ")
+
     gone = api.post("/v1/stores/spare/unregister", json=why)
 
     assert (gone.status_code, gone.json()["inventories"]) == (200, 0)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lastgood.cli.opening import actor, services
 from lastgood.cli.output import Json, print_json, print_table, say
 from lastgood.cli.typed import Because
-from lastgood.errors import CatalogSetup
-from lastgood.reports.words import instant
+from lastgood.errors import CatalogSetup, InvalidInput
+from lastgood.reports.words import human_bytes, instant
 from lastgood.rules.quantities import counted
+
+if TYPE_CHECKING:
+    from lastgood.flows.unregister import GivenUp
 
 OWNER_VARIABLE = "LASTGOOD_STORE_OWNER"
 
@@ -46,14 +49,30 @@ def list_stores(json: Json = False) -> None:
     headers = ["store", "kind", "failure domain", "tier", "probed"]
     print_table(headers, rows, "No store is registered: run `lastgood apply`.")
     if ended:
-        gone = [[one.store, instant(one.recorded_at), one.actor, one.because] for one in ended]
-        print_table(["unregistered", "at", "by", "because"], gone, "")
+        gone = [
+            [
+                one.store,
+                instant(one.recorded_at),
+                f"{one.lost_copies:,}" if one.lost else "—",
+                human_bytes(one.lost_bytes) if one.lost else "—",
+                one.actor,
+                one.because,
+            ]
+            for one in ended
+        ]
+        print_table(["unregistered", "at", ">lost", ">size", "by", "because"], gone, "")
 
 
 @store.command("unregister")
 def unregister_store(
     name: Annotated[str, typer.Argument(metavar="STORE", help="Its name, as its file named it.")],
     because: Because,
+    lost: Annotated[
+        bool, typer.Option("--lost", help="It died: give up what lies in it. Nothing undoes that.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Of --lost: only say what would be lost.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Unregister a store that nothing needs any more. Its inventories and control keys are deleted.
@@ -61,10 +80,27 @@ def unregister_store(
     Refused, with all that is in the way, while a project, a policy, a copy, an attempt, an upload,
     a finding or another store's inventories depend on it. Take its file out of the configuration
     first: `lastgood apply` registers what that names.
-    """
-    from lastgood.flows.unregister import unregister
 
+    With --lost, of one that died with copies in it: they are recorded as lost, attempts and uploads
+    in it end, and each latest pointer goes to the newest checkpoint that is left. Refused while
+    anything is configured to write to it, and if it answers and holds one of its copies.
+    """
+    from lastgood.flows.unregister import give_up, unregister
+
+    if dry_run and not lost:
+        raise InvalidInput(where="--dry-run", reason="it is of --lost: say that, too")
     with services() as opened:
+        if lost:
+            given_up = give_up(
+                opened.catalog,
+                opened.stores,
+                name,
+                because=because,
+                actor=actor(),
+                dry_run=dry_run,
+            )
+            print_json(given_up.to_json()) if json else _say_given_up(given_up)
+            return
         gone = unregister(opened.catalog, opened.stores, name, because=because, actor=actor())
     if json:
         print_json(gone)
@@ -73,6 +109,32 @@ def unregister_store(
     also = f", and {deleted} of it deleted" if gone.inventories else ""
     say(f"Store {name} is unregistered{also}.")
     for left in gone.left:
+        say(f"left there: {left}")
+
+
+def _say_given_up(found: GivenUp) -> None:
+    loss = found.loss
+    rows = [
+        [
+            one.stage,
+            one.copies,
+            human_bytes(one.size_bytes),
+            one.latest or "none",
+            "blocked" if one.blocked else one.becomes or "none",
+        ]
+        for one in loss.stages
+    ]
+    say(f"Store {found.store}: {found.seen}")
+    headers = ["stage", ">lost", ">size", "latest was", "latest is"]
+    print_table(headers, rows, "It held no copy.")
+    lost = f"{counted(loss.copies, 'copy', 'copies')} ({human_bytes(loss.size_bytes)})"
+    also = f"{counted(loss.attempts, 'attempt')} and {counted(loss.uploads, 'upload')} ended"
+    if found.at is None:
+        say(f"Nothing was changed: {lost} would be lost.")
+        return
+    say(f"Recorded as lost: {lost}; {also}.")
+    say(f"Store {found.store} is unregistered.")
+    for left in found.left:
         say(f"left there: {left}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from lastgood.catalog import control as identities
 from lastgood.catalog import history, locks
@@ -16,7 +17,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.jobs import attempts
 from lastgood.catalog.reconciliation import findings, inventories
 from lastgood.catalog.reconciliation.inventories import InventoryRow
-from lastgood.catalog.settings import projects, store_registrations
+from lastgood.catalog.settings import policy_versions, projects, store_registrations
 from lastgood.errors import CatalogBehind, Conflict, LastgoodError, Unavailable
 from lastgood.flows import control_keys, lost_store
 from lastgood.flows.inventories.retention import UNFINISHED_FOR, drop
@@ -58,6 +59,20 @@ class GivenUp:
     seen: str
     loss: Loss
     left: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """What the API and the command line tell of it."""
+        return {
+            "store": self.store,
+            "at": self.at,
+            "seen": self.seen,
+            "copies": self.loss.copies,
+            "bytes": self.loss.size_bytes,
+            "attempts": self.loss.attempts,
+            "uploads": self.loss.uploads,
+            "stages": self.loss.stages,
+            "left": self.left,
+        }
 
 
 def unregister(catalog: Catalog, stores: Stores, name: str, *, because: str, actor: str) -> Gone:
@@ -179,7 +194,7 @@ def _spilling(tx: Transaction, name: str) -> Iterator[str]:
     """The policies in force or to come that send to the store what finds no room elsewhere."""
     for project in projects.names(tx):
         now = history.project_now(tx, project)
-        taken = projects.times_in_force(tx, project)
+        taken = policy_versions.times_in_force(tx, project)
         past = [one for one in taken if one.effective_from and one.effective_from <= now]
         for one in (*past[-1:], *taken[len(past) :]):
             if one.document.get("capacity", {}).get("spill_store") == name:

@@ -9,17 +9,20 @@ from pydantic import BaseModel, ConfigDict
 from lastgood.catalog.settings import projects, store_profiles, store_registrations
 from lastgood.coordinator.operators.context import Because, Changer, Reader, answer
 from lastgood.coordinator.services import services_of
+from lastgood.errors import InvalidInput
 from lastgood.flows import store_profile, unregister
 
 router = APIRouter(tags=["stores"])
 
 
 class UnregisterBody(BaseModel):
-    """Why a store ends."""
+    """Why a store ends. `lost`: it died with what lay in it; `dry_run` only says what that is."""
 
     model_config = ConfigDict(extra="forbid")
 
     because: Because
+    lost: bool = False
+    dry_run: bool = False
 
 
 @router.get("/stores")
@@ -77,8 +80,21 @@ def probe(request: Request, operator: Changer, store: str) -> JSONResponse:
 def unregister_store(
     request: Request, operator: Changer, store: str, body: UnregisterBody
 ) -> JSONResponse:
-    """Unregister a store that nothing needs any more: 409 with all that is in the way."""
+    """Unregister a store that nothing needs any more, or give up one that died with what lay in it:
+    409 with all that is in the way."""
     services = services_of(request)
+    if body.dry_run and not body.lost:
+        raise InvalidInput(where="$.dry_run", reason="it is of `lost`: say that, too")
+    if body.lost:
+        given_up = unregister.give_up(
+            services.catalog,
+            services.stores,
+            store,
+            because=body.because,
+            actor=operator.actor,
+            dry_run=body.dry_run,
+        )
+        return answer(given_up.to_json())
     gone = unregister.unregister(
         services.catalog, services.stores, store, because=body.because, actor=operator.actor
     )
