@@ -10,7 +10,7 @@ import pytest
 
 from lastgood.catalog import locks
 from lastgood.catalog.jobs import copies
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions
 from lastgood.rules.policy import Policy
 from lastgood.runner import Workload
 from lastgood.stack.airflow_api import AirflowApi, DagRun
@@ -37,10 +37,10 @@ def place(airflow_stack: RunningStack) -> Iterator[Place]:
 def _ask_before_a_single_byte(place: Place) -> None:
     with place.services.catalog.transaction() as tx:
         locks.project_exclusive(tx, PROJECT)
-        document = dict(projects.current_policy(tx, PROJECT).document)
+        document = dict(policy_versions.current(tx, PROJECT).document)
         document["quarantine"] = {**document["quarantine"], "approve_above": "1B"}
         policy = Policy.parse(document, where="test")
-        projects.promote_policy(
+        policy_versions.promote(
             tx, PROJECT, policy.name, policy.digest, policy.to_json(), recorded_by="test"
         )
 

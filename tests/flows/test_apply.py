@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.errors import Conflict, ForeignCatalog, InvalidConfig, Unavailable
 from lastgood.flows.control_keys import guard
 from lastgood.flows.services import stores_of
@@ -80,12 +80,12 @@ def test_a_changed_policy_is_a_new_version_in_force_from_then_on(
 ) -> None:
     apply(catalog, folder, actor="operator:ann")
     with catalog.transaction() as tx:
-        before = projects.current_policy(tx, "vision")
+        before = policy_versions.current(tx, "vision")
     write(folder, "policies/small.yaml", POLICY.replace("2", "3"))
     apply(catalog, folder, actor="operator:ben")
     with catalog.transaction() as tx:
-        now = projects.current_policy(tx, "vision")
-        then = projects.current_policy(tx, "vision", before.effective_from)
+        now = policy_versions.current(tx, "vision")
+        then = policy_versions.current(tx, "vision", before.effective_from)
     assert (now.version, now.recorded_by) == (2, "operator:ben")
     assert then == before
 

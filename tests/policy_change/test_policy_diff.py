@@ -17,7 +17,7 @@ from lastgood.catalog.jobs import copies, stage_events
 from lastgood.catalog.jobs.copies import Copy, State
 from lastgood.catalog.keeping.holds import NewHold
 from lastgood.catalog.retention import stage_history
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.catalog.settings.projects import StoreRow
 from lastgood.cli.typed import typed_instant
 from lastgood.flows.keeping import hold, retire
@@ -36,7 +36,7 @@ def record(world: World, name: str, roles: dict[str, Any], **changes: Any) -> st
     policy = Policy.parse({**POLICY, "name": name, "roles": roles, **changes}, where="test")
     with world.catalog.transaction() as tx:
         locks.project_exclusive(tx, PROJECT)
-        version, _ = projects.record_policy(
+        version, _ = policy_versions.record(
             tx, PROJECT, name, policy.digest, policy.to_json(), recorded_by="test"
         )
     return version.name

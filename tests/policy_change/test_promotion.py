@@ -12,7 +12,7 @@ import pytest
 from lastgood import errors
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.retention.promotions import Promotion
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions
 from lastgood.flows import scheduled
 from lastgood.flows.policy_change import policy_diff, promotion
 from lastgood.flows.retention import mark
@@ -28,7 +28,7 @@ HOUR = timedelta(hours=1)
 
 def in_force(world: World) -> str:
     with world.catalog.transaction() as tx:
-        return projects.current_policy(tx, PROJECT).name
+        return policy_versions.current(tx, PROJECT).name
 
 
 def diff(world: World, current: str, candidate: str, **options: Any) -> None:
@@ -193,7 +193,7 @@ def test_a_promotion_that_is_to_come_is_undone_by_a_rollback_to_what_is_in_force
     )
     with world.catalog.transaction() as tx:
         shown = promotion.listed(tx, PROJECT)
-        taken = [one.name for one in projects.times_in_force(tx, PROJECT)]
+        taken = [one.name for one in policy_versions.times_in_force(tx, PROJECT)]
     assert [one["overtaken"] for one in shown] == [False, True]
     assert taken == ["short@v1", "short@v1"]
     world.advance(3 * HOUR + timedelta(minutes=1))
@@ -320,7 +320,7 @@ def test_apply_does_not_go_round_a_required_promotion(world: World, tmp_path: Pa
 
     def holds() -> str:
         with world.catalog.transaction() as tx:
-            return projects.current_policy(tx, "speech").name
+            return policy_versions.current(tx, "speech").name
 
     assert applied(4) == [("speech/plain", "added")]  # the first takes force at once
     assert applied(3) == [("speech/plain@v2", "recorded")]

@@ -14,7 +14,7 @@ from lastgood.catalog import locks
 from lastgood.catalog.capacity import capacity, capacity_states, reach_proofs
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.keeping import holds
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.flows import control_keys, room
 from lastgood.flows.capacity import admission, pressure
@@ -593,7 +593,7 @@ class TestSharedStore:
         with world.catalog.transaction() as tx:
             projects.put(tx, Project("other", "team", "local", "short", {}, None))
             locks.project_exclusive(tx, "other")
-            projects.promote_policy(
+            policy_versions.promote(
                 tx, "other", "short", policy.digest, policy.to_json(), recorded_by="test"
             )
         fill(world, 1000)  # soft 750, hard 850

@@ -14,7 +14,7 @@ from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.keeping import retirements
 from lastgood.catalog.keeping.holds import NewHold, Selector
 from lastgood.catalog.retention import marks
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold, retire
 from lastgood.flows.retention import gate, mark, why
@@ -107,7 +107,7 @@ def test_after_a_jump_ahead_and_back_the_newest_mark_is_swept_in_whatever_order_
     assert told["alerts"] == {}
     with world.catalog.transaction() as tx:
         made = marks.get(tx, PROJECT, mark_id)
-        assert made.policy == projects.current_policy(tx, PROJECT).policy == "narrow"
+        assert made.policy == policy_versions.current(tx, PROJECT).policy == "narrow"
         assert made.at <= history.project_now(tx, PROJECT)
     held, *others, newest = (world.copy(number).state.value for number in (1, 2, 3, 4))
     assert (held, newest) == ("present", "present")

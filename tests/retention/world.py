@@ -29,7 +29,7 @@ from lastgood.catalog.jobs.attempts import NewAttempt
 from lastgood.catalog.jobs.copies import Copy, CopyObject
 from lastgood.catalog.keeping import holds
 from lastgood.catalog.retention.marks import MarkCandidate
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.catalog.validation import receipts
 from lastgood.catalog.validation.receipts import Level, Receipt, Validation, Verdict
@@ -75,7 +75,7 @@ class World:
         policy = Policy.parse(document, where="test")
         with self.catalog.transaction() as tx:
             locks.project_exclusive(tx, PROJECT)
-            projects.promote_policy(
+            policy_versions.promote(
                 tx, PROJECT, name, policy.digest, policy.to_json(), recorded_by="test"
             )
         return policy

@@ -13,8 +13,8 @@ import typer
 
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.jobs import stages
-from lastgood.catalog.settings import projects
-from lastgood.catalog.settings.projects import PolicyVersion
+from lastgood.catalog.settings import policy_versions, projects
+from lastgood.catalog.settings.policy_versions import PolicyVersion
 from lastgood.cli.exits import answer_no
 from lastgood.cli.opening import services
 from lastgood.cli.output import Json, Project, print_json, print_table, say
@@ -78,9 +78,9 @@ def show_policy(
         with opened.catalog.transaction() as tx:
             known = stages.names(tx, name).values()
             chosen = (
-                projects.current_policy(tx, name)
+                policy_versions.current(tx, name)
                 if version is None
-                else projects.policy_version(tx, name, PolicyName.parse(version, "--version"))
+                else policy_versions.get(tx, name, PolicyName.parse(version, "--version"))
             )
     parsed = Policy.parse(chosen.document, where=chosen.name)
     held = Counter(parsed.override_for(one.workload, one.stage) for one in known)
@@ -121,11 +121,11 @@ def list_policies(project: Project = None, json: Json = False) -> None:
 
 
 def _listed(tx: Transaction, project: str) -> Iterator[dict[str, Any]]:
-    found = projects.policy_versions(tx, project)
+    found = policy_versions.of_project(tx, project)
     if not found:
         return
-    spans = _spans(projects.times_in_force(tx, project))
-    current = projects.current_policy(tx, project) if spans else None
+    spans = _spans(policy_versions.times_in_force(tx, project))
+    current = policy_versions.current(tx, project) if spans else None
     for one in found:
         since, until = spans.get(one.name, (None, None))
         yield {

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.jobs import copies
 from lastgood.catalog.jobs.copies import Copy
-from lastgood.catalog.settings import policies, projects
+from lastgood.catalog.settings import policies, policy_versions
 from lastgood.flows.policies import policy_of
 from lastgood.rules.policy import Policy
 
@@ -35,7 +35,7 @@ class Graces:
 def of_project(tx: Transaction, project: str) -> Graces:
     """The graces as they are now. Raises CatalogSetup if the project has no policy."""
     under = copies.hidden_under(tx, project)
-    versions = {(one.policy, one.version): one for one in projects.policy_versions(tx, project)}
+    versions = {(one.policy, one.version): one for one in policy_versions.of_project(tx, project)}
     read = {name: policies.parsed(versions[name]) for name in set(under.values())}
     hidden_under = {copy_id: read[name] for copy_id, name in under.items()}
     return Graces(policy_of(tx, project), hidden_under)

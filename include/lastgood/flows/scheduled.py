@@ -18,7 +18,7 @@ from uuid import UUID
 from lastgood.catalog import history
 from lastgood.catalog.connect import open_catalog
 from lastgood.catalog.retention import marks
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.catalog.validation import drills, validations
 from lastgood.errors import (
     CopyState,
@@ -77,7 +77,7 @@ def marked_projects(policy: str | None) -> list[str]:
     if policy is not None:
         name = PolicyName.parse(policy, "policy")
         with open_catalog() as catalog, catalog.transaction() as tx:
-            if not any(projects.find_version(tx, project, name) for project in found):
+            if not any(policy_versions.find(tx, project, name) for project in found):
                 raise NotFound(what="policy version", name=str(name))
     return found
 
@@ -208,12 +208,12 @@ def mark_again(project: str, at: datetime, policy: str | None = None) -> Mapping
     with _services() as services:
         with services.catalog.transaction() as tx:
             if policy is None:
-                taken = projects.times_in_force(tx, project)
+                taken = policy_versions.times_in_force(tx, project)
                 known = any(one.effective_from and one.effective_from <= at for one in taken)
                 reason = f"no policy was in force at {at.isoformat()}"
             else:
                 name = PolicyName.parse(policy, "policy")
-                known = projects.find_version(tx, project, name) is not None
+                known = policy_versions.find(tx, project, name) is not None
                 reason = f"it has no policy {name}"
         if not known:
             return {"project": project, "skipped": reason}

@@ -19,8 +19,8 @@ from lastgood.catalog.keeping import holds, retirements
 from lastgood.catalog.retention import marks, stage_history
 from lastgood.catalog.retention.marks import MarkCandidate
 from lastgood.catalog.retention.stage_history import StageHistory
-from lastgood.catalog.settings import policies, projects
-from lastgood.catalog.settings.projects import PolicyVersion
+from lastgood.catalog.settings import policies, policy_versions
+from lastgood.catalog.settings.policy_versions import PolicyVersion
 from lastgood.rules import retention
 from lastgood.rules.decision import StageDecision
 from lastgood.rules.gate import Fact, GateFacts, prerequisite
@@ -102,7 +102,7 @@ def gather(tx: Transaction, copy: Copy, mark_id: int | None, evidence: Evidence)
     """
     clock_now = history.now(tx)
     now = history.project_now(tx, copy.project)
-    version = projects.current_policy(tx, copy.project)
+    version = policy_versions.current(tx, copy.project)
     policy = policies.parsed(version).for_stage(copy.checkpoint.workload, copy.checkpoint.stage)
     stage = _not_retired_early(tx, copy, _stage(tx, copy, now), clock_now)
     decisions = [
@@ -165,7 +165,7 @@ def _marked(
         return Fact.of(False, f"mark {mark_id} is not the newest live one"), candidate
     if mark.policy_digest != version.digest:
         return Fact.of(False, f"mark {mark_id} was made under another policy"), candidate
-    if mark.at < (since := projects.in_force_since(tx, version)):
+    if mark.at < (since := policy_versions.in_force_since(tx, version)):
         reason = f"its policy took force again at {instant_text(since)}, after mark {mark_id}"
         return Fact.of(False, reason), candidate
     if now - mark.at > policy.gate.mark_max_age:

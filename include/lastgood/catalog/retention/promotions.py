@@ -1,7 +1,7 @@
 """Promotions of policies, the differences that they were shown by, and their approvals.
 
 A rollback is a promotion to an older version. When one took force is read with the versions
-themselves (see `projects.current_policy`).
+themselves (see `policy_versions.current`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lastgood import errors
 from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
 from lastgood.catalog.retention.marks import Mark
-from lastgood.catalog.settings.projects import PolicyVersion
+from lastgood.catalog.settings.policy_versions import PolicyVersion
 
 Kind = Literal["promote", "rollback"]
 

@@ -9,7 +9,7 @@ more, so that it stays.
 from __future__ import annotations
 
 from lastgood.catalog.db import Transaction
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions
 
 
 def of_plan(tx: Transaction, project: str, mark_id: int, copy_id: int) -> int:
@@ -40,5 +40,5 @@ def of_plan(tx: Transaction, project: str, mark_id: int, copy_id: int) -> int:
     one_policy = len({one["policy_digest"] for one in since}) == 1
     if not (agree and one_policy):
         return mark_id
-    in_force = projects.in_force_since(tx, projects.current_policy(tx, project))
+    in_force = policy_versions.in_force_since(tx, policy_versions.current(tx, project))
     return newest if since[0]["at"] >= in_force else mark_id

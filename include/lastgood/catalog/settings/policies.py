@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from lastgood.catalog.settings.projects import PolicyVersion
+from lastgood.catalog.settings.policy_versions import PolicyVersion
 from lastgood.rules.policy import Policy
 
 

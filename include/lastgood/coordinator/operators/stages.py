@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.catalog.validation import recovery
 from lastgood.catalog.views import operator_records, operator_views
 from lastgood.coordinator.operators.context import (
@@ -97,5 +97,5 @@ def list_policies(request: Request, _: Reader, project: ProjectFilter = None) ->
     """Every version of each project's policies, the newest first."""
     with services_of(request).catalog.transaction() as tx:
         names = projects.names(tx) if project is None else [projects.get(tx, project).name]
-        found = [one for name in names for one in projects.policy_versions(tx, name)]
+        found = [one for name in names for one in policy_versions.of_project(tx, name)]
     return answer({"policies": found})

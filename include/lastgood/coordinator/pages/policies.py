@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from lastgood.catalog.retention import promotions
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.coordinator.operators.context import Changer, Reader
 from lastgood.coordinator.pages.rendering import PageRoute, Text, back, page
 from lastgood.coordinator.services import services_of
@@ -26,14 +26,14 @@ def policies_page(request: Request, operator: Reader) -> HTMLResponse:
     with services_of(request).catalog.transaction() as tx:
         for name in projects.names(tx):
             try:
-                current = projects.current_policy(tx, name).name
+                current = policy_versions.current(tx, name).name
             except CatalogSetup:
                 current = None
             found.append(
                 {
                     "project": name,
                     "current": current,
-                    "versions": projects.policy_versions(tx, name),
+                    "versions": policy_versions.of_project(tx, name),
                     "promotions": promotion.listed(tx, name),
                     "differences": promotions.differences(tx, name, limit=20),
                 }

@@ -30,7 +30,7 @@ from lastgood.catalog.jobs import attempts, stages, uploads
 from lastgood.catalog.jobs.attempts import Attempt, State
 from lastgood.catalog.jobs.uploads import Incomplete
 from lastgood.catalog.rebuilding import rebuilds
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.catalog.sweeping import tombstones
 from lastgood.faults import point
 from lastgood.flows import control_keys, sane_clock
@@ -342,7 +342,7 @@ class _Cleaning:
             store=one.store,
             prefix=one.prefix,
             mark_id=None,
-            policy_digest=projects.current_policy(tx, self.project).digest,
+            policy_digest=policy_versions.current(tx, self.project).digest,
             facts=facts,
             size_bytes=one.declared_bytes,
             actor=self.actor,

@@ -7,7 +7,7 @@ from typing import Any
 
 from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.catalog.settings.projects import Project
 from lastgood.catalog.validation import drills
 from lastgood.errors import Conflict
@@ -68,6 +68,6 @@ def set_soft(catalog: Catalog, project: str, soft_bytes: int) -> Policy:
 
 
 def _promote(tx: Transaction, project: str, policy: Policy) -> None:
-    projects.promote_policy(
+    policy_versions.promote(
         tx, project, policy.name, policy.digest, policy.to_json(), recorded_by="drill"
     )

@@ -23,7 +23,7 @@ from lastgood.catalog.jobs import stage_events
 from lastgood.catalog.jobs.stage_events import StageEvents
 from lastgood.catalog.retention import marks, promotions
 from lastgood.catalog.retention.promotions import DifferenceRow, NewDifference
-from lastgood.catalog.settings import policies, projects
+from lastgood.catalog.settings import policies, policy_versions, projects
 from lastgood.catalog.sweeping import takings
 from lastgood.catalog.sweeping.takings import Day
 from lastgood.flows import sane_clock
@@ -141,7 +141,7 @@ def _side(tx: Transaction, project: str, text: str, where: str) -> Side:
         if not Path(text).is_file():
             raise errors.InvalidInput(where=where, reason=f"{text} is not a file")
         return Side(Path(text).name, read_policy(Path(text)))
-    version = projects.policy_version(tx, project, PolicyName.parse(text, where))
+    version = policy_versions.get(tx, project, PolicyName.parse(text, where))
     return Side(version.name, policies.parsed(version))
 
 

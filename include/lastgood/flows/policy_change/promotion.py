@@ -18,8 +18,8 @@ from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.retention import promotions
 from lastgood.catalog.retention.promotions import Kind, Promotion, Shown
-from lastgood.catalog.settings import policies, projects
-from lastgood.catalog.settings.projects import PolicyVersion
+from lastgood.catalog.settings import policies, policy_versions, projects
+from lastgood.catalog.settings.policy_versions import PolicyVersion
 from lastgood.flows import sane_clock
 from lastgood.flows.retention.mark import made_by
 from lastgood.rules.policy import Policy
@@ -39,7 +39,7 @@ def record(catalog: Catalog, project: str, policy: Policy, *, actor: str) -> Pol
             raise errors.InvalidInput(
                 where="capacity.spill_store", reason=f"there is no store {spill}"
             )
-        version, _ = projects.record_policy(
+        version, _ = policy_versions.record(
             tx, project, policy.name, policy.digest, policy.to_json(), recorded_by=actor
         )
         return version
@@ -62,8 +62,8 @@ def promote(
     sane_clock.require(catalog)
     with catalog.transaction() as tx:
         locks.project_exclusive(tx, projects.get(tx, project).name)
-        version = projects.policy_version(tx, project, PolicyName.parse(name, "the policy"))
-        current = projects.current_policy(tx, project)
+        version = policy_versions.get(tx, project, PolicyName.parse(name, "the policy"))
+        current = policy_versions.current(tx, project)
         now = history.project_now(tx, project)
         if version.name == current.name:
             return _undo_coming(tx, kind, current, now, at, because=because, actor=actor)
@@ -105,14 +105,14 @@ def approve(
         if asked.asked_by == actor:
             action = "approve a promotion that they asked for themselves"
             raise errors.Forbidden(user=actor, action=action)
-        current = projects.current_policy(tx, project)
+        current = policy_versions.current(tx, project)
         if current.name != asked.replaces:
             raise errors.Conflict(
                 reason=f"promotion {promotion_id} was shown against {asked.replaces}, and"
                 f" {current.name} is in force now; compare and ask anew"
             )
         _require_last(tx, asked)
-        version = projects.policy_version(tx, project, PolicyName.parse(asked.name, "the policy"))
+        version = policy_versions.get(tx, project, PolicyName.parse(asked.name, "the policy"))
         fresh = terms(policies.parsed(current), policies.parsed(version)).fresh
         now = history.project_now(tx, project)
         _fresh_difference(tx, current, version, now, asked.effective_from, fresh)
@@ -143,7 +143,7 @@ def to_json(promotion: Promotion) -> dict[str, Any]:
 def listed(tx: Transaction, project: str) -> list[dict[str, Any]]:
     """Every promotion of a project, the newest first; `overtaken` ones never take effect, since
     another policy was decided later and took effect, or will, no later."""
-    taken = projects.times_in_force(tx, project)
+    taken = policy_versions.times_in_force(tx, project)
     return [
         {**to_json(one), "overtaken": _overtaken(one, taken)}
         for one in promotions.of_project(tx, project)
@@ -187,7 +187,7 @@ def aftermath(tx: Transaction, project: str, policy: Policy, now: datetime) -> A
         swept = promotions.first_taken(tx, project, effect)
         if swept is None or now < swept + GUARDED_AFTER_SWEEP:
             replaced = PolicyName(promotion.replaces_policy, promotion.replaces_version)
-            former = policies.parsed(projects.policy_version(tx, project, replaced))
+            former = policies.parsed(policy_versions.get(tx, project, replaced))
             rules = guards(rules, former.quarantine)
     return Aftermath(cools, rules)
 
@@ -250,7 +250,7 @@ def _require_last(tx: Transaction, asked: Promotion) -> None:
 def _require_former(tx: Transaction, version: PolicyVersion, now: datetime) -> None:
     former = [
         one.name
-        for one in projects.times_in_force(tx, version.project)
+        for one in policy_versions.times_in_force(tx, version.project)
         if one.effective_from is not None and one.effective_from <= now
     ]
     if version.name not in former:

@@ -23,7 +23,7 @@ from lastgood.catalog.keeping.holds import NewHold
 from lastgood.catalog.rebuilding import rebuilds, rebuilt_attempts, rebuilt_stages
 from lastgood.catalog.rebuilding.rebuilds import ACTOR, Rebuild
 from lastgood.catalog.rebuilding.rebuilt_attempts import Leftover
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions, projects
 from lastgood.catalog.sweeping import tombstones
 from lastgood.flows.policies import policy_of
 from lastgood.flows.rebuilding.reading import Whole
@@ -282,7 +282,7 @@ def _intend(tx: Transaction, copy: Copy, facts: dict[str, Any]) -> None:
         store=copy.store,
         prefix=copy.prefix,
         mark_id=None,
-        policy_digest=projects.current_policy(tx, copy.project).digest,
+        policy_digest=policy_versions.current(tx, copy.project).digest,
         facts=facts,
         size_bytes=copy.stored_bytes,
         actor=ACTOR,

@@ -23,8 +23,8 @@ from lastgood.catalog.retention import marks, promotions, stage_history
 from lastgood.catalog.retention.marks import Mark, MarkCandidate, NewMark
 from lastgood.catalog.retention.promotions import Promotion
 from lastgood.catalog.retention.stage_history import StageHistory
-from lastgood.catalog.settings import policies, projects
-from lastgood.catalog.settings.projects import PolicyVersion
+from lastgood.catalog.settings import policies, policy_versions, projects
+from lastgood.catalog.settings.policy_versions import PolicyVersion
 from lastgood.flows import sane_clock
 from lastgood.flows.jobs import lapses
 from lastgood.rules import retention
@@ -89,7 +89,7 @@ def _live(catalog: Catalog, project: str) -> tuple[Mark, Promotion | None]:
     lapses.observe(catalog, project)
     with catalog.transaction() as tx:
         at = marks.choose_instant(tx, project)
-        version = projects.current_policy(tx, project, at)
+        version = policy_versions.current(tx, project, at)
     with catalog.transaction() as tx:
         decided = _decide(tx, project, at, version)
         mark = marks.record(tx, decided.as_mark("live"))
@@ -147,15 +147,15 @@ def _made_by(mark: NewMark) -> str:
 
 def _version(tx: Transaction, project: str, at: datetime, policy: str | None) -> PolicyVersion:
     if policy is None:
-        taken = projects.times_in_force(tx, project)
+        taken = policy_versions.times_in_force(tx, project)
         if not any(one.effective_from is not None and one.effective_from <= at for one in taken):
             raise errors.InvalidInput(
                 where="at",
                 reason=f"no policy of {project} was in force at {instant_text(at)}; give a later"
                 " instant, or name a policy",
             )
-        return projects.current_policy(tx, project, at)
-    return projects.policy_version(tx, project, PolicyName.parse(policy, "policy"))
+        return policy_versions.current(tx, project, at)
+    return policy_versions.get(tx, project, PolicyName.parse(policy, "policy"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.jobs import copies
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.retention import marks, stage_history
-from lastgood.catalog.settings import policies, projects
+from lastgood.catalog.settings import policies, policy_versions
 from lastgood.catalog.sweeping import tombstones
 from lastgood.catalog.sweeping.tombstones import Tombstone
 from lastgood.catalog.validation import receipts
@@ -74,7 +74,7 @@ def why(catalog: Catalog, stores: Stores, checkpoint: CheckpointId) -> Why:
     mark_id = mark.mark_id if mark else None
     told = tuple(_explain(catalog, lookout, copy, mark_id) for copy in found)
     with catalog.transaction() as tx:
-        version = projects.current_policy(tx, project)
+        version = policy_versions.current(tx, project)
         policy = policies.parsed(version)
         override = policy.override_for(checkpoint.workload, checkpoint.stage)
         rules = policy.for_stage(checkpoint.workload, checkpoint.stage)

@@ -9,7 +9,7 @@ from pathlib import Path
 from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.rebuilding import rebuilds
-from lastgood.catalog.settings import projects, store_profiles, store_registrations
+from lastgood.catalog.settings import policy_versions, projects, store_profiles, store_registrations
 from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.errors import Conflict, ForeignCatalog
 from lastgood.flows import control_keys, store_profile
@@ -119,20 +119,20 @@ def _put_policy(
     first policy takes force at once."""
     document, warnings = policy.to_json(), policy_text.warnings(policy)
     settings = {one.config.get("promotion") for one in (wanted, known) if one is not None}
-    if "required" in settings and projects.times_in_force(tx, wanted.name):
-        version, added = projects.record_policy(
+    if "required" in settings and policy_versions.times_in_force(tx, wanted.name):
+        version, added = policy_versions.record(
             tx, wanted.name, policy.name, policy.digest, document, recorded_by=actor
         )
         name = f"{wanted.name}/{version.name}"
         return Change("policy", name, "recorded", warnings) if added else None
-    waiting = projects.waiting_version(tx, wanted.name, policy.name, policy.digest)
+    waiting = policy_versions.waiting(tx, wanted.name, policy.name, policy.digest)
     if waiting is not None:  # what one apply did not put in force, its repetition must not either
         way_out = (
             "it is not in force:"
             f" `lastgood policy promote {waiting.name} -p {wanted.name} --because WHY`"
         )
         return Change("policy", f"{wanted.name}/{waiting.name}", "waits", (*warnings, way_out))
-    promoted = projects.promote_policy(
+    promoted = policy_versions.promote(
         tx, wanted.name, policy.name, policy.digest, document, recorded_by=actor
     )
     if promoted is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lastgood import errors
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions
 from lastgood.catalog.sweeping import approvals
 from lastgood.catalog.sweeping.approvals import NewRequest, Request
 from lastgood.flows.sweeping.plan import Plan, plan, standing
@@ -45,7 +45,7 @@ def approve(
 
 
 def _require_standing(tx: Transaction, request: Request) -> None:
-    version = projects.current_policy(tx, request.project)
+    version = policy_versions.current(tx, request.project)
     found = standing(tx, version, request.request_id)
     if version.digest != request.policy_digest:
         reason = f"policy {version.policy} version {version.version} is in force since"

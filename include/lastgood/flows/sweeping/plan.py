@@ -19,8 +19,8 @@ from lastgood.catalog.jobs import copies
 from lastgood.catalog.jobs.copies import Copy, State
 from lastgood.catalog.retention import marks
 from lastgood.catalog.retention.marks import Mark
-from lastgood.catalog.settings import policies, projects
-from lastgood.catalog.settings.projects import PolicyVersion
+from lastgood.catalog.settings import policies, policy_versions
+from lastgood.catalog.settings.policy_versions import PolicyVersion
 from lastgood.catalog.sweeping import approvals, takings
 from lastgood.catalog.sweeping.approvals import Request
 from lastgood.catalog.sweeping.takings import Day
@@ -175,7 +175,7 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
     NotFound, and MarkNotSweepable for a mark that is not the newest live one, not of the
     policy in force, or old."""
     with catalog.transaction() as tx:
-        version = projects.current_policy(tx, project)
+        version = policy_versions.current(tx, project)
         policy = policy_of(tx, project)
         mark = marks.newest(tx, project) if mark_id is None else marks.get(tx, project, mark_id)
         if mark is not None:
@@ -222,7 +222,7 @@ def standing(
     max_age = policies.parsed(version).gate.mark_max_age
     since = max(
         history.project_now(tx, version.project) - max_age,
-        projects.in_force_since(tx, version),
+        policy_versions.in_force_since(tx, version),
     )
     return approvals.standing(tx, version.project, version.digest, since, request_id)
 
@@ -247,7 +247,7 @@ def _require_sweepable(tx: Transaction, mark: Mark, version: PolicyVersion, poli
             f"it was made under policy {mark.policy} version {mark.policy_version}, which is no"
         )
         reason += f" more in force; mark again under {version.policy} version {version.version}"
-    elif mark.at < (since := projects.in_force_since(tx, version)):
+    elif mark.at < (since := policy_versions.in_force_since(tx, version)):
         reason = f"its policy took force again at {instant_text(since)}, after it; mark again"
     elif age > policy.gate.mark_max_age:
         reason = (

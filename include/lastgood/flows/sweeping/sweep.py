@@ -19,7 +19,7 @@ from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.jobs import copies, references
 from lastgood.catalog.jobs.copies import Copy, State
 from lastgood.catalog.retention.gate_facts import Evidence
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import policy_versions
 from lastgood.catalog.sweeping import tombstones
 from lastgood.faults import point
 from lastgood.flows import control_keys, quarantine, sane_clock
@@ -315,7 +315,7 @@ class _Sweeping:
             store=copy.store,
             prefix=copy.prefix,
             mark_id=judged.mark_id,
-            policy_digest=projects.current_policy(tx, copy.project).digest,
+            policy_digest=policy_versions.current(tx, copy.project).digest,
             facts=judged.verdict.to_json(),
             size_bytes=copy.stored_bytes,
             actor=self.actor,
