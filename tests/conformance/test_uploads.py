@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from lastgood.rules.digests import composite_of
 from lastgood.stores.base import (
     Key,
     KeyExists,
@@ -212,8 +213,13 @@ def test_a_whole_object_digest_is_attested_only_if_profiled(store: Store) -> Non
     upload_object(store, KEY, b"hello")
     found = store.stat(KEY)
     assert found is not None
-    expected = hashlib.sha256(b"hello").hexdigest() if store.profile.attests_sha256 else None
-    assert found.sha256 == expected
+    digest = hashlib.sha256(b"hello").hexdigest()
+    if not store.profile.attests_sha256:
+        assert (found.sha256, found.composite) == (None, None)
+    elif store.profile.kind == "s3":  # of an upload, the digest over those of its parts
+        assert (found.sha256, found.composite) == (None, composite_of([digest]))
+    else:
+        assert (found.sha256, found.composite) == (digest, None)
 
 
 def test_parts_are_attested_as_parts_never_as_a_whole(store: Store, three_parts: bytes) -> None:
@@ -222,10 +228,14 @@ def test_parts_are_attested_as_parts_never_as_a_whole(store: Store, three_parts:
     assert found is not None
     assert found.sha256 is None
     attested = store.attested_parts(KEY)
+    pieces = [three_parts[at : at + 5 * MiB] for at in range(0, len(three_parts), 5 * MiB)]
+    digests = [hashlib.sha256(piece).hexdigest() for piece in pieces]
     if not store.profile.attests_sha256:
-        assert attested is None
+        assert (attested, found.composite) == (None, None)
+        return
+    if store.profile.kind == "s3":
+        assert (attested, found.composite) == (None, composite_of(digests))
         return
     assert attested is not None
-    pieces = [three_parts[at : at + 5 * MiB] for at in range(0, len(three_parts), 5 * MiB)]
-    assert [part.sha256 for part in attested] == [hashlib.sha256(p).hexdigest() for p in pieces]
+    assert [part.sha256 for part in attested] == digests
     assert [part.size_bytes for part in attested] == [len(piece) for piece in pieces]

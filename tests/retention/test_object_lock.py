@@ -24,18 +24,19 @@ from lastgood.stores.base import Prefix, StoredObject
 from lastgood.stores.s3 import S3Store
 from tests.ceph.fixtures import client_of
 from tests.retention.world import PROJECT, World, opened
+from tests.s3_servers import new_store
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+    pass
 
 GRACE = timedelta(hours=1)
 OBJECTS = {"a.bin": b"a", "b.bin": b"bb"}
 
 
-@pytest.fixture
-def store(ceph_client: S3Client, ceph_locked_bucket: str) -> S3Store:
-    return S3Store("cloud", ceph_client, ceph_locked_bucket, "team/a")
+@pytest.fixture(params=["ceph-lock", pytest.param("localstack-lock", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest) -> S3Store:
+    return new_store(request, "cloud", request.param, "team/a")
 
 
 @pytest.fixture
@@ -214,6 +215,7 @@ def retain_shortly(store: S3Store, where: Any) -> None:
     raise AssertionError("no retention was taken")
 
 
+@pytest.mark.parametrize("store", ["ceph-lock"], indirect=True)
 def test_a_lock_that_cannot_be_seen_counts_and_alerts(
     ceph: Ceph, store: S3Store, world: World
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -21,27 +20,18 @@ from lastgood.flows.inventories.merge import Cause
 from lastgood.flows.validation import validate
 from lastgood.rules import layout
 from lastgood.stores.base import Key, Prefix
-from lastgood.stores.s3 import S3Store
-from tests.ceph.fixtures import MakeBucket
 from tests.factories import upload_object
 from tests.retention.world import PROJECT, World, opened
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+from tests.s3_servers import CEPH, LOCALSTACK, new_store
 
 GRACE = timedelta(hours=1)
 
 
-@pytest.fixture(params=[False, True], ids=["unversioned", "versioned"])
+@pytest.fixture(params=[*CEPH, *LOCALSTACK])
 def world(
-    request: pytest.FixtureRequest,
-    ceph_client: S3Client,
-    make_ceph_bucket: MakeBucket,
-    catalog_dsn: str,
-    owner_dsn: str,
-    tmp_path: Path,
+    request: pytest.FixtureRequest, catalog_dsn: str, owner_dsn: str, tmp_path: Path
 ) -> Iterator[World]:
-    store = S3Store("cloud", ceph_client, make_ceph_bucket(versioned=request.param), "team/a")
+    store = new_store(request, "cloud", request.param, "team/a")
     with opened(catalog_dsn, owner_dsn, tmp_path, store) as found:
         yield found
 
@@ -122,7 +112,7 @@ def undo(world: World, copy: copies.Copy) -> None:
     quarantine.undo(world.catalog, world.stores, copy.checkpoint, because="ours", actor="ann")
 
 
-@pytest.mark.parametrize("world", [True], indirect=True)
+@pytest.mark.parametrize("world", [CEPH[1], LOCALSTACK[1]], indirect=True)
 def test_what_somebody_hid_of_a_present_copy_is_told_restored_and_shown_again(
     world: World,
 ) -> None:
@@ -164,7 +154,7 @@ def test_what_somebody_hid_of_a_present_copy_is_told_restored_and_shown_again(
         undo(world, copy)
 
 
-@pytest.mark.parametrize("world", [True], indirect=True)
+@pytest.mark.parametrize("world", [CEPH[1], LOCALSTACK[1]], indirect=True)
 def test_bytes_that_somebody_wrote_over_a_copy_are_not_its_bytes(world: World) -> None:
     copy = world.commit(1, receipt=None)
     key = Key(layout.object_key(copy.prefix, "model.bin"))
