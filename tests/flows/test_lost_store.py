@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from lastgood.catalog.capacity import capacity
+from lastgood.catalog.capacity import capacity, capacity_states
 from lastgood.catalog.cleaning import incomplete_uploads
 from lastgood.catalog.cleaning.incomplete_uploads import Found
 from lastgood.catalog.jobs import attempts, stages
 from lastgood.catalog.keeping.holds import NewHold
-from lastgood.catalog.reconciliation import findings
+from lastgood.catalog.reconciliation import findings, inventories
 from lastgood.catalog.reconciliation.findings import Sighting
 from lastgood.catalog.settings import projects, store_registrations
 from lastgood.catalog.settings.projects import Project, StoreRow
@@ -22,14 +22,18 @@ from lastgood.catalog.views import operator_views
 from lastgood.errors import AttemptLost, CopyLost, NotFound
 from lastgood.flows import control_keys, quarantine
 from lastgood.flows.auditing import audit
+from lastgood.flows.capacity import pressure
 from lastgood.flows.cleaning import cleanup
+from lastgood.flows.inventories import by_name
+from lastgood.flows.inventories.explanation import Inventory
+from lastgood.flows.inventories.merge import Cause
 from lastgood.flows.jobs import read
 from lastgood.flows.keeping import hold
 from lastgood.flows.overview import overview
-from lastgood.flows.reconciliation import reconcile
 from lastgood.flows.services import stores_of
 from lastgood.flows.settings.apply import apply
 from lastgood.flows.unregister import GivenUp, StoreHeld, StoreInUse, give_up, unregister
+from lastgood.rules.byte_equation import Line
 from lastgood.rules.finding_owners import Owners
 from lastgood.stores.base import Prefix, StoreError
 from lastgood.stores.file import FileStore
@@ -200,9 +204,12 @@ def test_what_was_in_a_dead_store_is_lost_and_the_work_goes_on_with_what_is_left
     found = audit.run(world.catalog)
     assert found.breaks == []
 
-    come_back(world, tmp_path)
+    again = come_back(world, tmp_path)
+    assert {place.cause for place in again.differences} == {Cause.UNTRACKED}
+    unknown = again.by_project[PROJECT].equation.totals[Line.UNEXPLAINED].size_bytes
+    assert unknown == gone.loss.size_bytes
     with world.catalog.transaction() as tx:
-        assert {one.cause for one in findings.current(tx, store="old")} == {"untracked"}
+        assert store_registrations.dependents(tx, "old") == []
     assert {world.state(copy) for copy in lost} == {"lost"}
     there = {str(key) for key in (one.key for one in world.stores["old"].list(Prefix("")))}
     world.mark()
@@ -213,28 +220,26 @@ def test_what_was_in_a_dead_store_is_lost_and_the_work_goes_on_with_what_is_left
     assert audit.run(world.catalog).breaks == []
 
 
-def come_back(world: World, tmp_path: Path) -> None:
-    """The store is found again, with all that was in it, registered and reconciled."""
+def come_back(world: World, tmp_path: Path) -> Inventory:
+    """The store is found again, with all that was in it, registered and listed."""
     (tmp_path / "burnt").rename(tmp_path / "old")
     (tmp_path / "config" / "stores").mkdir(parents=True)
     (tmp_path / "config/stores/old.yaml").write_text(OLD.format(root=tmp_path / "old"))
     apply(world.catalog, tmp_path / "config", actor="operator:eve")
     world.stores = stores_of(world.catalog)
-    end = world.now()
-    reconcile.run(
-        world.catalog,
-        world.stores,
-        PROJECT,
-        window=(end - timedelta(days=1), end),
-        report_dir=tmp_path / "reports",
-        actor="dag:test",
-    )
+    taken = by_name.take(
+        world.catalog, world.stores, "old", accounts_for=[PROJECT], actor="test"
+    ).inventory
+    return by_name.read(world.catalog, world.stores, "old", taken)
 
 
 def test_an_empty_place_holds_none_of_its_copies_and_its_inventories_are_gone_with_it(
     world: World, tmp_path: Path
 ) -> None:
+    world.promote({"capacity": {"soft": "500B", "hard": "50kB"}})
     world.commit(1)
+    pressure.observe(world.catalog, PROJECT, cause="test", actor="test")
+    by_name.take(world.catalog, world.stores, "old", accounts_for=[PROJECT], actor="test")
     write_to(world, "local")
     (tmp_path / "old").rename(tmp_path / "unmounted")
     (tmp_path / "old").mkdir()
@@ -244,5 +249,10 @@ def test_an_empty_place_holds_none_of_its_copies_and_its_inventories_are_gone_wi
 
     assert gone.seen.endswith("is this the store, is it mounted?")
     assert (gone.loss.copies, gone.left) == (1, ())
+    with world.catalog.transaction() as tx:
+        assert inventories.of_store(tx, "old") == []
+        assert capacity_states.pressed_since(tx, PROJECT, world.now()) is None
+        (change, before) = capacity_states.changes(tx, PROJECT)
+        assert (before.state, change.state) == ("soft", "open")
     with pytest.raises(NotFound):
         lose(world)

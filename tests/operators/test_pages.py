@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from lastgood.catalog.jobs import copies, stages
 from lastgood.catalog.views import operator_views
 from lastgood.coordinator import operator_routes
 from lastgood.coordinator.operators.auth import Operator, TokenGuard
@@ -371,3 +372,18 @@ def test_a_refused_change_is_a_page_that_says_why(
     assert "text/html" in answer.headers["content-type"]
     assert says in answer.text
     assert "Back to the overview" in answer.text
+
+
+def test_a_lost_checkpoint_is_shown_as_lost(browser: httpx.Client, world: World) -> None:
+    lost = world.commit(1)
+    with world.catalog.transaction() as tx:
+        stages.locked(tx, "vision", lost.stage_id)
+        copies.lose(tx, lost, actor="operator:ann", reason="store local was given up as lost")
+
+    page = browser.get("/pages/checkpoints/vision/gpt/pretrain").text
+
+    assert dict(re.findall(r'<li class="([a-z]+)" id="([0-9.]+)">', page)) == {"lost": "1.1"}
+    assert "Lost with its store" in page
+    why = browser.get("/pages/why/vision/gpt/pretrain/1.1").text
+    assert '<span class="badge bad">lost<' in why
+    assert browser.get("/pages/quarantine").status_code == 200

@@ -13,6 +13,7 @@ from typing import Any
 
 from lastgood.catalog import control as identities
 from lastgood.catalog import history, locks
+from lastgood.catalog.capacity import capacity, capacity_states
 from lastgood.catalog.db import Catalog, Transaction
 from lastgood.catalog.jobs import attempts
 from lastgood.catalog.reconciliation import findings, inventories
@@ -20,8 +21,11 @@ from lastgood.catalog.reconciliation.inventories import InventoryRow
 from lastgood.catalog.settings import policy_versions, projects, store_registrations
 from lastgood.errors import CatalogBehind, Conflict, LastgoodError, Unavailable
 from lastgood.flows import control_keys, lost_store
+from lastgood.flows.capacity import pressure
 from lastgood.flows.inventories.retention import UNFINISHED_FOR, drop
 from lastgood.flows.lost_store import Loss
+from lastgood.flows.policies import policy_of
+from lastgood.rules.capacity import CapacityState
 from lastgood.stores.base import Store, StoreError
 from lastgood.stores.open import Stores
 
@@ -96,10 +100,10 @@ def unregister(catalog: Catalog, stores: Stores, name: str, *, because: str, act
     )
     left += here.failed
     with catalog.transaction() as tx:
-        locks.store_capacity(tx, name)
-        locks.store(tx, name)
+        _lock(tx, name)
         _require_unneeded(tx, name)
         at = store_registrations.unregister(tx, name, because=because, actor=actor)
+        _end_pressure(tx, name, actor)
         findings.close_all(tx, name, reason="its store was unregistered", actor=actor, at=at)
     if store is not None:
         left += _taken_back(catalog, store)
@@ -137,8 +141,7 @@ def give_up(
     for failed in drop(catalog, stores.__getitem__, name, elsewhere, actor=actor).failed:
         raise StoreError(store=name, key="", reason=f"it stays registered: {failed}")
     with catalog.transaction() as tx:
-        locks.store_capacity(tx, name)
-        locks.store(tx, name)
+        _lock(tx, name)
         _require_unused(tx, name, *store_registrations.contents(tx, name))
         attempts.nothing_to_finish(tx, name)
         for one in inventories.lying_in(tx, name):
@@ -147,10 +150,29 @@ def give_up(
                 tx, one.store, one.inventory, "deleted", place=name, facts=facts, actor=actor
             )
         at = store_registrations.unregister(tx, name, because=because, actor=actor, lost=True)
+        _end_pressure(tx, name, actor)
         findings.close_all(tx, name, reason="its store was given up as lost", actor=actor, at=at)
     if found.store is None:
         return GivenUp(name, at, found.words, loss)
     return GivenUp(name, at, found.words, loss, _taken_back(catalog, found.store))
+
+
+def _lock(tx: Transaction, name: str) -> None:
+    for project in capacity.sharing(tx, name):
+        locks.project_shared(tx, project)
+    locks.store_capacity(tx, name)
+    locks.store(tx, name)
+
+
+def _end_pressure(tx: Transaction, name: str, actor: str) -> None:
+    """Nobody looks at a project's room there any more, so that it stands open for good."""
+    for project in capacity.sharing(tx, name):
+        last = capacity_states.newest(tx, project, name)
+        if last is not None and last.state != CapacityState.OPEN:
+            policy = policy_of(tx, project).capacity
+            used = capacity.use(tx, project, name)
+            cause = f"store {name} was unregistered"
+            pressure.note(tx, project, name, policy, used, cause=cause, actor=actor)
 
 
 def _known_inventories(catalog: Catalog, name: str) -> list[InventoryRow]:

@@ -257,6 +257,7 @@ class Deleted:
     actor: str
     intended_at: datetime
     proved_at: datetime | None
+    lost: bool
     facts: Mapping[str, Any]
 
 
@@ -270,11 +271,15 @@ def tombstones(
                CASE WHEN k.checkpoint_id IS NOT NULL THEN s.project || '/' || s.workload || '/'
                  || s.stage || '/' || k.generation || '.' || k.sequence END AS checkpoint,
                t.attempt_id AS attempt, t.project, t.store, t.mark_id, t.policy_digest, t.bytes,
-               t.actor, t.recorded_at AS intended_at, p.recorded_at AS proved_at, t.facts
+               t.actor, t.recorded_at AS intended_at, p.recorded_at AS proved_at,
+               p.recorded_at IS NULL AND coalesce(c.state = 'lost', a.state = 'closed') AS lost,
+               t.facts
           FROM tombstones AS t
           JOIN stages AS s ON s.stage_id = t.stage_id
           LEFT JOIN checkpoints AS k ON k.checkpoint_id = t.checkpoint_id
           LEFT JOIN tombstone_proofs AS p USING (tombstone_id)
+          LEFT JOIN copies AS c ON c.copy_id = t.copy_id
+          LEFT JOIN attempts AS a ON a.attempt_id = t.attempt_id
          WHERE %(project)s::text IS NULL OR t.project = %(project)s
          ORDER BY t.recorded_at DESC, t.tombstone_id LIMIT %(limit)s OFFSET %(skip)s
         """,
