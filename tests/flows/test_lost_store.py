@@ -12,7 +12,7 @@ import pytest
 from lastgood.catalog.capacity import capacity, capacity_states
 from lastgood.catalog.cleaning import incomplete_uploads
 from lastgood.catalog.cleaning.incomplete_uploads import Found
-from lastgood.catalog.jobs import attempts, stages
+from lastgood.catalog.jobs import attempts, damage_events, dependencies, stages
 from lastgood.catalog.keeping.holds import NewHold
 from lastgood.catalog.reconciliation import findings, inventories
 from lastgood.catalog.reconciliation.findings import Sighting
@@ -35,8 +35,9 @@ from lastgood.flows.settings.apply import apply
 from lastgood.flows.unregister import GivenUp, StoreHeld, StoreInUse, give_up, unregister
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.finding_owners import Owners
-from lastgood.stores.base import Prefix, StoreError
+from lastgood.stores.base import Key, Prefix, StoredObject, StoreError
 from lastgood.stores.file import FileStore
+from lastgood.stores.s3_errors import StoreThrottled
 from tests.retention.world import PROJECT, World, opened
 
 OLD = "name: old\nkind: file\nroot: {root}\nfailure_domain: rack-2\ntier: cold\n"
@@ -70,6 +71,10 @@ def lose(world: World, **options: Any) -> GivenUp:
 
 def latest(world: World, stage: str) -> read.Latest:
     return read.latest(world.catalog, world.stage_name(stage))
+
+
+def throttled(self: FileStore, key: Key) -> StoredObject | None:
+    raise StoreThrottled(store=self.name, key=key, action="stat", reason="SlowDown")
 
 
 def break_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +128,7 @@ def test_what_was_in_a_dead_store_is_lost_and_the_work_goes_on_with_what_is_left
         lose(world)
     write_to(world, "local")
     kept = world.commit(1, stage="chain")  # older than what is in the dead store
-    world.commit(3, stage="chain", depends_on=[base])
+    rests = world.commit(3, stage="chain", depends_on=[base])
     newest = world.commit(5)
     with pytest.raises(StoreHeld, match="of a copy is there"):
         lose(world)
@@ -161,6 +166,11 @@ def test_what_was_in_a_dead_store_is_lost_and_the_work_goes_on_with_what_is_left
     now = latest(world, "chain").checkpoint
     assert now is not None
     assert now.id == kept.checkpoint
+    with world.catalog.transaction() as tx:
+        until = world.now()
+        assert dependencies.on_damage(tx, PROJECT, until) == {rests.manifest}
+        changes = damage_events.of_project(tx, PROJECT, until)
+        assert [(key, one[-1].whole) for key, one in changes.items()] == [(rests.manifest, False)]
     with pytest.raises(CopyLost, match="was lost with store old"):
         read.acquire_reader(
             world.catalog, world.stage_name(), old[3].checkpoint, reader="eval", ttl=None
@@ -234,13 +244,17 @@ def come_back(world: World, tmp_path: Path) -> Inventory:
 
 
 def test_an_empty_place_holds_none_of_its_copies_and_its_inventories_are_gone_with_it(
-    world: World, tmp_path: Path
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.promote({"capacity": {"soft": "500B", "hard": "50kB"}})
     world.commit(1)
     pressure.observe(world.catalog, PROJECT, cause="test", actor="test")
     by_name.take(world.catalog, world.stores, "old", accounts_for=[PROJECT], actor="test")
     write_to(world, "local")
+    with monkeypatch.context() as busy:
+        busy.setattr(FileStore, "stat", throttled)
+        with pytest.raises(StoreHeld, match="it is there: Store old throttles"):
+            lose(world)
     (tmp_path / "old").rename(tmp_path / "unmounted")
     (tmp_path / "old").mkdir()
     world.stores = stores_of(world.catalog)
