@@ -47,7 +47,7 @@ def localstack() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def localstack_client(localstack: str) -> Iterator[S3Client]:
     """A client of the server, as the stores have it."""
-    client = client_of(localstack)
+    client = prepared(plain_client(localstack))
     yield client
     client.close()
 
@@ -68,17 +68,15 @@ def make_localstack_bucket(localstack_client: S3Client) -> MakeBucket:
     return make
 
 
-def client_of(endpoint: str) -> S3Client:
-    """A client of the server, or of a proxy before it. Any credentials do."""
-    return prepared(
-        boto3.client(
-            "s3",
-            endpoint_url=endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            config=CONFIG,
-        )
+def plain_client(endpoint: str) -> S3Client:
+    """A client of the server as boto3 makes it. Any credentials do."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=CONFIG,
     )
 
 
