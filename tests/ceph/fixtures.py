@@ -123,10 +123,17 @@ def attesting(ceph: Ceph) -> Iterator[AttestingServer]:
 @contextmanager
 def environment_of(ceph: Ceph, endpoint: str | None = None) -> Iterator[None]:
     """boto3 reaches the cluster by its own settings meanwhile."""
+    with s3_environment(endpoint or ceph.endpoint, ceph.access_key, ceph.secret_key):
+        yield
+
+
+@contextmanager
+def s3_environment(endpoint: str, access_key: str, secret_key: str) -> Iterator[None]:
+    """boto3 reaches this S3 server by its own settings meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL_S3", endpoint or ceph.endpoint)
-        patch.setenv("AWS_ACCESS_KEY_ID", ceph.access_key)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", ceph.secret_key)
+        patch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", access_key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", secret_key)
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials of its first use
         yield

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from tests.waiting import wait_for
 
@@ -62,7 +62,7 @@ class Rule:
 
 class S3Proxy:
     """`requests` are those that came, as "METHOD path?query"; `faults` counts what was done,
-    `read_bytes` what was read of objects."""
+    `read_bytes` what was read of objects, but by presigned URLs."""
 
     def __init__(self, upstream: str) -> None:
         self.upstream = urlsplit(upstream).netloc
@@ -161,7 +161,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             headers["Content-Length"] = answer.getheader("Content-Length") or "0"
         connection.close()
-        if self.command == "GET" and "?" not in self.path and answer.status in (200, 206):
+        named = {name for name, _ in parse_qsl(urlsplit(self.path).query, keep_blank_values=True)}
+        if self.command == "GET" and named <= {"versionId"} and answer.status in (200, 206):
             proxy.read_bytes += len(content)
         return answer.status, headers, content
 

@@ -21,7 +21,7 @@ from lastgood.runner import Retry, Workload
 from lastgood.stack.ceph import Ceph
 from lastgood.stack.ports import LOOPBACK, held_port
 from lastgood.stack.postgres import EmbeddedPostgres
-from tests.ceph.fixtures import environment_of
+from tests.ceph.fixtures import environment_of, s3_environment
 from tests.conftest import APP_ROLE, OWNER_ROLE
 from tests.faults.s3_proxy import S3Proxy
 from tests.runner.faults import Faults
@@ -154,6 +154,13 @@ def s3_proxy(ceph: Ceph) -> Iterator[S3Proxy]:
 
 
 @pytest.fixture(scope="module")
+def localstack_proxy(localstack: str) -> Iterator[S3Proxy]:
+    """What a coordinator talks through to the server that checks digests as AWS does."""
+    with S3Proxy(localstack).running() as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
 def coordinators(
     postgres: EmbeddedPostgres,
     template_catalog: str,
@@ -174,6 +181,11 @@ def coordinators(
                     running.enter_context(environment_of(request.getfixturevalue("ceph"), at))
                     bucket = request.getfixturevalue("make_ceph_bucket")()
                     place = f"kind: s3\nbucket: {bucket}"
+                elif how == "localstack":
+                    at = request.getfixturevalue("localstack_proxy").endpoint
+                    running.enter_context(s3_environment(at, "test", "test"))
+                    bucket = request.getfixturevalue("make_localstack_bucket")(object_lock=True)
+                    place = f"kind: s3\nbucket: {bucket}\naccepts: [unsigned-requests]"
                 name = f"catalog_{secrets.token_hex(6)}"
                 postgres.create_database(name, template=template_catalog, owner=OWNER_ROLE)
                 running.callback(postgres.drop_database, name)
@@ -190,8 +202,8 @@ def coordinators(
 
 @pytest.fixture
 def how(request: pytest.FixtureRequest) -> str:
-    """How jobs send bytes: endpoint, direct or presigned (attested: to a store that checks the
-    digests of parts; faulty: through a proxy; one of these in a module). Parametrize it
+    """How jobs send bytes: endpoint, direct or presigned (attested, localstack: to a store that
+    checks the digests of parts; faulty: through a proxy; one of these in a module). Parametrize it
     indirectly."""
     return str(getattr(request, "param", "endpoint"))
 
