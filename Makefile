@@ -13,7 +13,7 @@ STACK := $(PY) -m lastgood.stack
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv torch run up stop status check test test-fast test-slow soak lint format bench screenshots lock clean
+.PHONY: help venv torch localstack run up stop status check test test-fast test-slow soak lint format bench screenshots lock clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,14 @@ ADD_TORCH = $(PY) -m ensurepip && $(PY) -m pip install --quiet \
 torch: venv ## Add PyTorch, for examples/train_torch.py and its tests; `make venv` keeps it
 	$(ADD_TORCH)
 	@touch .venv/.torch
+
+# An environment of its own: its pins are others than ours.
+localstack: .venv/localstack/.installed ## Add LocalStack's S3, for the tests that need it
+
+.venv/localstack/.installed: .venv/.uv-$(UV_VERSION) tests/localstack/requirements.lock
+	$(BIN)/uv venv --quiet --clear --python $(PY) .venv/localstack
+	$(BIN)/uv pip sync --quiet --require-hashes --python .venv/localstack tests/localstack/requirements.lock
+	@touch $@
 
 run: venv ## Start the stack and take the demo training job through everything
 	$(PY) -m lastgood.stack.demo
@@ -99,6 +107,9 @@ lock: .venv/.uv-$(UV_VERSION) ## Resolve the dependencies anew into requirements
 	  --extra server --extra kubernetes --extra demo --group dev \
 	  --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
 	  --quiet --output-file requirements.lock
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile tests/localstack/requirements.in \
+	  --python-version 3.11 --universal --generate-hashes --no-emit-index-url \
+	  --quiet --output-file tests/localstack/requirements.lock
 
 clean: ## Stop the stack, delete its data (catalog and checkpoints too) and .venv
 	@if [ -x $(PY) ]; then $(STACK) clean; fi
