@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 MiB = 1 << 20
 Y, N, U = Answer.YES, Answer.NO, Answer.UNKNOWN
 KEY = Key("checkpoints/model.bin")
+AWS_KEY = "arn:aws:kms:us-east-1:000000000000:key/11111111-2222-3333-4444-555555555555"
 DATA = bytes(range(256)) * 4096 * 6  # 6 MiB: two parts
 
 
@@ -114,6 +115,16 @@ class TestTheTableIsWhatProbesFind:
         assert answers(probe(store)) == documented()[name]
         assert nothing_is_left(store)
         assert ceph.bucket_bytes(place) == 0
+
+    @pytest.mark.slow
+    def test_localstack(
+        self, localstack_client: S3Client, make_localstack_bucket: MakeBucket
+    ) -> None:
+        encryption = Encryption("SSE-KMS", AWS_KEY)
+        place = make_localstack_bucket(object_lock=True)
+        store = S3Store("cloud", localstack_client, place, "a b/c+d", encryption=encryption)
+        assert answers(probe(store)) == documented()["LocalStack 4.13 with Object Lock"]
+        assert nothing_is_left(store)
 
     def test_moto(self, moto_client: S3Client) -> None:
         moto_client.create_bucket(Bucket="probed")
