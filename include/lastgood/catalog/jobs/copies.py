@@ -10,10 +10,11 @@ Each but a deleted one becomes lost where an operator gives up its store: nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from sys import intern
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +23,7 @@ from psycopg.types.json import Jsonb
 from lastgood import errors
 from lastgood.catalog import history
 from lastgood.catalog.db import Transaction
-from lastgood.rules.names import CheckpointId, StageId
+from lastgood.rules.names import CheckpointId, ProjectName, StageName, WorkloadName
 
 
 class State(StrEnum):
@@ -103,6 +104,8 @@ _SELECT = """
       JOIN checkpoints k USING (checkpoint_id)
       JOIN stages s ON s.stage_id = c.stage_id
 """
+_NAMES = ("project", "workload", "stage")
+_ROWS_AT_ONCE = 1000
 _IN_ORDER = " ORDER BY c.stage_id, k.generation, k.sequence, c.copy_id"
 
 
@@ -216,16 +219,6 @@ def in_store(tx: Transaction, store: str) -> list[Copy]:
     return [_copy(row) for row in rows]
 
 
-def stages_losing(tx: Transaction, store: str) -> list[tuple[str, int]]:
-    """Project and id of the stages that lost a copy with a store, in their order."""
-    rows = tx.execute(
-        "SELECT DISTINCT project, stage_id FROM copies WHERE store = %s AND state = 'lost'"
-        " ORDER BY project, stage_id",
-        (store,),
-    )
-    return [(row["project"], row["stage_id"]) for row in rows]
-
-
 def lost_of_stage(tx: Transaction, project: str, stage_id: int) -> Mapping[str, int]:
     """How many copies of a stage were lost, by store."""
     rows = tx.execute(
@@ -238,24 +231,34 @@ def lost_of_stage(tx: Transaction, project: str, stage_id: int) -> Mapping[str, 
 
 def in_state(tx: Transaction, project: str, *states: State) -> list[Copy]:
     """The project's copies in any of these states, by stage and oldest checkpoint first."""
-    rows = tx.execute(
-        _SELECT + " WHERE c.project = %s AND c.state = ANY(%s)" + _IN_ORDER,
+    return _streamed(
+        tx,
+        " WHERE c.project = %s AND c.state = ANY(%s)",
         (project, [state.value for state in states]),
     )
-    return [_copy(row) for row in rows]
 
 
 def given_up(tx: Transaction, project: str, mark_id: int, state: State) -> list[Copy]:
     """The project's copies in a state that a mark gives up, in the same order: these alone are
     read, of however many there are."""
-    rows = tx.execute(
-        _SELECT
-        + """ JOIN mark_candidates m ON m.copy_id = c.copy_id AND m.mark_id = %s
-             WHERE c.project = %s AND c.state = %s"""
-        + _IN_ORDER,
+    return _streamed(
+        tx,
+        """ JOIN mark_candidates m ON m.copy_id = c.copy_id AND m.mark_id = %s
+            WHERE c.project = %s AND c.state = %s""",
         (mark_id, project, state.value),
     )
-    return [_copy(row) for row in rows]
+
+
+def given_up_ids(tx: Transaction, project: str, mark_id: int, state: State) -> set[int]:
+    """The ids of the same."""
+    rows = tx.execute(
+        """
+        SELECT c.copy_id FROM copies c JOIN mark_candidates m USING (copy_id)
+         WHERE m.mark_id = %s AND c.project = %s AND c.state = %s
+        """,
+        (mark_id, project, state.value),
+    )
+    return {row["copy_id"] for row in rows}
 
 
 def hidden_under(tx: Transaction, project: str) -> dict[int, tuple[str, int]]:
@@ -455,10 +458,23 @@ def _append(
     )
 
 
+def _streamed(tx: Transaction, where: str, values: Sequence[Any]) -> list[Copy]:
+    """For as many copies as there are: the answer is never held whole beside them."""
+    with tx.connection.cursor() as cursor:
+        rows = cursor.stream(_SELECT + where + _IN_ORDER, values, size=_ROWS_AT_ONCE)
+        return [_copy(row) for row in rows]
+
+
 def _copy(row: Mapping[str, Any]) -> Copy:
     values = dict(row)
-    stage = StageId(values.pop("project"), values.pop("workload"), values.pop("stage"))
-    position = values.pop("generation"), values.pop("sequence")
-    values["checkpoint"] = CheckpointId(stage.project, stage.workload, stage.stage, *position)
+    project, workload, stage = map(intern, (values.pop(part) for part in _NAMES))
+    values["checkpoint"] = CheckpointId(
+        ProjectName(project),
+        WorkloadName(workload),
+        StageName(stage),
+        values.pop("generation"),
+        values.pop("sequence"),
+    )
+    values["store"] = intern(values["store"])
     values["state"] = State(values["state"])
     return Copy(**values)

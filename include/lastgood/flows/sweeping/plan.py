@@ -181,10 +181,11 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         if mark is not None:
             _require_sweepable(tx, mark, version, policy)
         hidden = copies.in_state(tx, project, State.QUARANTINED)
-        taking, leaving = (
-            copies.given_up(tx, project, mark.mark_id, state) if mark else list[Copy]()
-            for state in (State.PRESENT, State.QUARANTINED)
-        )
+        taking: list[Copy] = []
+        leaving: set[int] = set()
+        if mark is not None:
+            taking = copies.given_up(tx, project, mark.mark_id, State.PRESENT)
+            leaving = copies.given_up_ids(tx, project, mark.mark_id, State.QUARANTINED)
         existing = copies.number(tx, project, State.PRESENT, State.QUARANTINED)
         deleting = copies.in_state(tx, project, State.DELETING)
         now = history.now(tx)
@@ -192,9 +193,9 @@ def plan(catalog: Catalog, project: str, mark_id: int | None = None) -> Plan:
         day = takings.of_day(tx, project)
         after = promotion.aftermath(tx, project, policy, now)
         waits = graces.of_project(tx, project)
-    due = [copy for copy in leaving if waits.ends(copy, copy.state_at) <= now]
-    leaving_ids = {copy.copy_id for copy in leaving}
-    back = [copy for copy in hidden if copy.copy_id not in leaving_ids]
+    staying = [copy for copy in hidden if copy.copy_id in leaving]
+    due = [copy for copy in staying if waits.ends(copy, copy.state_at) <= now]
+    back = [copy for copy in hidden if copy.copy_id not in leaving]
     return Plan(
         project=project,
         mark_id=mark.mark_id if mark else None,
