@@ -33,6 +33,7 @@ from lastgood.flows.overview import overview
 from lastgood.flows.services import stores_of
 from lastgood.flows.settings.apply import apply
 from lastgood.flows.unregister import GivenUp, StoreHeld, StoreInUse, give_up, unregister
+from lastgood.rules import layout
 from lastgood.rules.byte_equation import Line
 from lastgood.rules.finding_owners import Owners
 from lastgood.stores.base import Key, Prefix, StoredObject, StoreError
@@ -203,6 +204,13 @@ def test_what_was_in_a_dead_store_is_lost_and_the_work_goes_on_with_what_is_left
         assert len(shown) == 7
         assert len(operator_views.checkpoints(tx, project=PROJECT)) == 3
     assert world.row("SELECT count(*) FROM lastgood.tombstone_proofs")[0] == 0
+
+    # What a dump from before the loss would be told by, in the store that is left.
+    for stage in ("alone", "chain", "pretrain"):
+        query = "SELECT last_event FROM lastgood.stages WHERE stage = %s"
+        number = world.row(query, stage)[0]
+        newest_key = layout.event_key(world.stage_name(stage), number)
+        assert world.stores["local"].stat(Key(newest_key)) is not None
 
     assert not [alert for alert in overview(world.catalog, world.stores).alerts if "old" in alert]
     control_keys.guard(world.catalog, world.stores)

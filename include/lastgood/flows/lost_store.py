@@ -18,7 +18,7 @@ from lastgood.catalog.jobs import attempts, checkpoints, copies, stages
 from lastgood.catalog.jobs.checkpoints import Checkpoint
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.jobs.stages import Stage
-from lastgood.catalog.settings import projects
+from lastgood.catalog.settings import projects, store_registrations
 from lastgood.catalog.validation import validations
 from lastgood.errors import Unavailable
 from lastgood.flows import control_keys
@@ -101,10 +101,16 @@ def look(catalog: Catalog, stores: Stores, name: str) -> Look:
             if parsed.prefix in prefixes:
                 said = f"it answers, and {one.key!r} of a copy is there"
                 return Look(store, said, f"{said}: let the policy or `lastgood retire` end them")
+        whole = "" if listing.complete else "it did not finish"
     except StoreError as error:
-        return Look(store, str(error), f"it answers, and does not list what it holds: {error}")
-    if not listing.complete:
-        return Look(store, "", "it answers, and did not list what it holds to the end")
+        whole = str(error)
+    if whole:
+        way_out = (
+            "if it is lost, take its folder or its connection away, so that it does not answer"
+        )
+        return Look(
+            store, whole, f"it answers, and does not list what it holds: {whole}; {way_out}"
+        )
     said = "it answers, and holds none of its copies"
     if claim is None:
         said += f"; {layout.CATALOG_KEY} is not there either: is this the store, is it mounted?"
@@ -134,16 +140,18 @@ def lose(catalog: Catalog, name: str, *, actor: str, reason: str, dry_run: bool 
     return loss
 
 
-def publish(catalog: Catalog, stores: Stores, name: str) -> None:
-    """Write the newest event of every stage that lost something into the other stores of its
-    project, before the loss is answered."""
+def publish(catalog: Catalog, stores: Stores, name: str, loss: Loss) -> None:
+    """Write the newest event of every stage that ever wrote to a store, or rests on what was lost
+    with it, into the other stores of its project, before the loss is answered."""
+    moved = {one.stage for one in loss.stages}
     with catalog.transaction() as tx:
-        losing = copies.stages_losing(tx, name)
-        others = {
-            project: [one for one in projects.stores_of(tx, project) if one != name]
-            for project in {project for project, _ in losing}
-        }
-    for project, stage_id in losing:
+        losing = {(project, one) for project, one, _ in store_registrations.writers_of(tx, name)}
+        others = {}
+        for project in {project for project, _ in losing}:
+            others[project] = [one for one in projects.stores_of(tx, project) if one != name]
+            known = stages.names(tx, project).items()
+            losing |= {(project, stage_id) for stage_id, one in known if str(one) in moved}
+    for project, stage_id in sorted(losing):
         into = [stores[one] for one in others[project]]
         control_keys.publish(catalog, into, project, stage_id)
 
