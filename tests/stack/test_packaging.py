@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -57,19 +58,33 @@ def test_every_target_of_make_says_what_it_does() -> None:
     assert sorted(phony) == sorted(described)
 
 
-def test_the_environment_is_made_also_below_a_folder_with_a_space(tmp_path: Path) -> None:
+@pytest.mark.parametrize("home", ["home", "", "/proc/nobody"], ids=["writable", "none", "closed"])
+def test_the_environment_is_made_below_a_folder_with_a_space_and_without_a_home(
+    tmp_path: Path, home: str
+) -> None:
     checkout = tmp_path / "my work"
     (checkout / ".venv/bin").mkdir(parents=True)
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
         shutil.copy(ROOT / name, checkout)
     (checkout / ".venv" / f".uv-{UV_VERSION}").touch()
     uv = checkout / ".venv/bin/uv"
-    uv.write_text('#!/bin/sh\necho "$VIRTUAL_ENV: $2"\n')
+    uv.write_text(
+        '#!/bin/sh\n[ "$1" = cache ] && exec echo "${HOME:?}/cache"\n'
+        'echo "$VIRTUAL_ENV: $2 cache ${UV_NO_CACHE-kept}"\n'
+    )
     uv.chmod(0o755)
     told = subprocess.run(
-        ["make", "--silent", "venv"], cwd=checkout, check=True, capture_output=True, text=True
+        ["make", "--silent", "venv"],
+        cwd=checkout,
+        env={"PATH": os.environ["PATH"], **({"HOME": str(tmp_path / home)} if home else {})},
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    assert told.stdout.splitlines() == [f"{checkout}/.venv: sync", f"{checkout}/.venv: install"]
+    kept = "kept" if home == "home" else "1"
+    assert told.stdout.splitlines() == [
+        f"{checkout}/.venv: {word} cache {kept}" for word in ("sync", "install")
+    ]
 
 
 def test_every_library_says_why_it_is_this_one() -> None:
