@@ -11,6 +11,8 @@ STACK := $(PY) -m lastgood.stack
 # Some environments forbid Python to keep what it compiled: then each of Airflow's processes, and each
 # that a test starts, compiles Airflow again.
 export PYTHONDONTWRITEBYTECODE :=
+# Names, files and output are UTF-8, whatever the locale.
+export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help venv torch localstack run up stop status check test test-fast test-slow soak lint format bench screenshots lock clean
@@ -26,10 +28,14 @@ venv: .venv/.installed ## Create .venv with the locked dependencies
 	$(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@touch $@
 
+# Without a home to keep a cache in, it does without one.
+UV := cache=$$($(BIN)/uv cache dir 2>/dev/null); mkdir -p "$$cache" 2>/dev/null && [ -w "$$cache" ] \
+  || export UV_NO_CACHE=1; VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/uv
+
 # The lock names uv and the build backend too, so that nothing comes in beside it.
 .venv/.installed: .venv/.uv-$(UV_VERSION) requirements.lock pyproject.toml
-	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/uv pip sync --quiet --require-hashes requirements.lock
-	VIRTUAL_ENV="$(CURDIR)/.venv" $(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(UV) pip sync --quiet --require-hashes requirements.lock
+	@$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
 	@if [ -e .venv/.torch ]; then $(ADD_TORCH); fi
 	@touch $@
 
@@ -45,8 +51,8 @@ torch: venv ## Add PyTorch, for examples/train_torch.py and its tests; `make ven
 localstack: .venv/localstack/.installed ## Add LocalStack's S3, for the tests that need it
 
 .venv/localstack/.installed: .venv/.uv-$(UV_VERSION) tests/localstack/requirements.lock
-	$(BIN)/uv venv --quiet --clear --python $(PY) .venv/localstack
-	$(BIN)/uv pip sync --quiet --require-hashes --python .venv/localstack tests/localstack/requirements.lock
+	@$(UV) venv --quiet --clear --python $(PY) .venv/localstack
+	@$(UV) pip sync --quiet --require-hashes --python .venv/localstack tests/localstack/requirements.lock
 	@touch $@
 
 run: venv ## Start the stack and take the demo training job through everything

@@ -27,11 +27,20 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
+# No home, no UTF-8, and a clock of three quarters of an hour.
+FAR_FROM_HOME = {
+    "HOME": "/proc/nobody",
+    "LC_ALL": "C",
+    "PYTHONUTF8": "0",
+    "PYTHONCOERCECLOCALE": "0",
+    "TZ": "Asia/Kathmandu",
+}
+
 
 def start_demo(stack: RunningStack, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "lastgood.stack.demo", *options],
-        env={**os.environ, "LASTGOOD_VAR": str(stack.layout.var)},
+        env={**os.environ, **FAR_FROM_HOME, "LASTGOOD_VAR": str(stack.layout.var)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -665,3 +665,19 @@ def test_a_place_that_is_no_connection_string_is_not_repeated(lastgood: CommandL
 
     assert [one.code for one in (told, migrated, unreachable)] == [5, 5, 5]
     assert "secret" not in told.err + migrated.err
+
+
+def test_a_character_that_the_locale_lacks_is_shown_by_its_code(tmp_path: Path) -> None:
+    file = tmp_path / "default.yaml"
+    text = (Path(__file__).parents[2] / "include/config/policies/default.yaml").read_text(
+        encoding="utf-8"
+    )
+    file.write_text(text.replace("metric: eval/loss", 'metric: "précision"'), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "lastgood.cli", "policy", "check", str(file)],
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"the lowest pr\xe9cision" in done.stdout

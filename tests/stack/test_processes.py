@@ -136,3 +136,21 @@ def test_death_notice_names_the_component_and_shows_its_last_words(tmp_path: Pat
     notice = child.death_notice()
     assert "program ended with status 7" in notice
     assert notice.endswith("no room for me")
+
+
+def test_a_machine_without_semaphores_is_told_before_anything_is_started() -> None:
+    program = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # as where nothing may be written to /dev/shm
+from lastgood.stack.errors import StackError
+from lastgood.stack.semaphores import require_semaphores
+try:
+    require_semaphores()
+except StackError as error:
+    raise SystemExit(0 if "/dev/shm" in str(error) else str(error))
+raise SystemExit("it was not noticed")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 
+from lastgood.standard_streams import show_any_character
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
     # Airflow writes its log to standard output, which belongs to the answer.
     os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")
+    show_any_character()
     from lastgood.cli.app import run
 
     run()

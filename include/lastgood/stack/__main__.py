@@ -18,6 +18,7 @@ from lastgood.stack.layout import StackLayout
 from lastgood.stack.processes import ProcessIdentity
 from lastgood.stack.state import StackState
 from lastgood.stack.supervisor import Supervisor
+from lastgood.standard_streams import show_any_character
 
 _NOT_RUNNING = 3
 
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name == "status":
             command.add_argument("--json", action="store_true", help="for programs")
     options = parser.parse_args(arguments)
+    show_any_character()
     try:
         status: int = options.run(StackLayout.current(), options)
     except StackError as error:

@@ -97,6 +97,8 @@ def settings(layout: StackLayout, addresses: Addresses) -> dict[str, str]:
         "LASTGOOD_VAR": str(layout.var),
         "LASTGOOD_URL": f"{addresses.airflow_url}/lastgood",
         "GX_ANALYTICS_ENABLED": "false",
+        # Airflow reads its own files by the locale's encoding, and they are UTF-8.
+        "PYTHONUTF8": "1",
         # Airflow's processes rename themselves; without this, that overwrites the environment
         # which the kernel shows, and with it the tag.
         "SPT_NOENV": "1",

@@ -83,7 +83,14 @@ def _spawn(layout: StackLayout) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "lastgood.stack", "supervise"],
             cwd=layout.var,
-            env={**os.environ, "LASTGOOD_VAR": str(layout.var), STACK_TAG: str(layout.var)},
+            env={
+                **os.environ,
+                "LASTGOOD_VAR": str(layout.var),
+                STACK_TAG: str(layout.var),
+                "PYTHONUTF8": "1",
+                # What it imports of Airflow itself must not write to anybody's home.
+                "AIRFLOW_HOME": str(layout.airflow_home),
+            },
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

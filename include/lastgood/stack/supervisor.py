@@ -31,6 +31,7 @@ from lastgood.stack.preparation import (
     start_server,
 )
 from lastgood.stack.processes import ProcessIdentity
+from lastgood.stack.semaphores import require_semaphores
 from lastgood.stack.state import Phase, StackState
 
 _log = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ class Supervisor:
         former = state.addresses if state else None
         self._say("starting", "removing what a killed run left")
         processes.kill_strays(self.layout.var)
+        require_semaphores()
         if self.layout.on_s3:
             self._say("starting", "the S3 store")
         object_store.start(self.layout)

@@ -22,6 +22,7 @@ from lastgood.stack.demo.place import project_key, reached
 from lastgood.stack.demo.screen import Screen
 from lastgood.stack.errors import StackError
 from lastgood.stack.layout import StackLayout
+from lastgood.standard_streams import show_any_character
 
 _INTERRUPTED = 130
 
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m lastgood.stack.demo", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result there")
     options = parser.parse_args(arguments)
+    show_any_character()
     screen, so_far = Screen(Console(highlight=False)), Reached()
     # A script's background job begins with SIGINT ignored; an interruption must end this one, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
