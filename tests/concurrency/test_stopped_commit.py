@@ -16,7 +16,7 @@ import pytest
 from lastgood.catalog import locks
 from lastgood.catalog.jobs import attempts, copies, generations, stages
 from lastgood.errors import FencedGeneration
-from lastgood.flows.jobs import commit
+from lastgood.flows.jobs import commit, failures
 from lastgood.flows.retention import mark
 from lastgood.flows.services import Services
 from lastgood.flows.sweeping import sweep
@@ -189,7 +189,7 @@ def test_a_commit_that_another_process_ended_meanwhile_says_how_it_ended(
         stage = stages.locked(tx, "vision", known.stage_id)
         attempt = attempts.get(tx, stage.project, attempt_id)
         failed = attempts.State.FAILED
-        attempts.transition(tx, attempt, failed, actor="system", reason=commit.FENCED)
+        attempts.transition(tx, attempt, failed, actor="system", reason=failures.FENCED)
     stopped.end()
 
     [error] = stopped.errors

@@ -17,39 +17,22 @@ from typing import Any
 from uuid import UUID
 
 from lastgood import faults
-from lastgood.catalog import history, locks
-from lastgood.catalog.capacity import capacity
-from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import (
-    attempt_objects,
-    attempts,
-    checkpoints,
-    copies,
-    generations,
-    stages,
-)
+from lastgood.catalog import locks
+from lastgood.catalog.db import Catalog
+from lastgood.catalog.jobs import attempt_objects, attempts, checkpoints, copies
 from lastgood.catalog.jobs.attempt_objects import AttemptObject
 from lastgood.catalog.jobs.attempts import Attempt, State
 from lastgood.catalog.jobs.checkpoints import Checkpoint
-from lastgood.catalog.jobs.copies import CopyObject
 from lastgood.catalog.jobs.generations import Writer
-from lastgood.catalog.jobs.stages import Stage
-from lastgood.catalog.keeping import holds
-from lastgood.errors import AttemptState, BadManifest, Conflict, LastgoodError, StaleSequence
+from lastgood.errors import AttemptState, LastgoodError
 from lastgood.flows import control_keys
-from lastgood.flows.jobs import sealing, verify
-from lastgood.flows.jobs.integrity import integrity_failure
+from lastgood.flows.jobs import commit_transaction, failures, sealing, verify
 from lastgood.rules import layout
-from lastgood.rules.canonical import digest, parse_canonical
+from lastgood.rules.canonical import parse_canonical
 from lastgood.rules.manifest import Manifest
-from lastgood.rules.names import ManifestDigest
 from lastgood.stores.base import ForeignEntry, Key, KeyExists, Prefix, Store
 from lastgood.stores.open import Stores
 
-INTEGRITY, FENCED, STALE, DEPENDENCY = "integrity", "fenced", "stale-sequence", "dependency-gone"
-"""Why a sealed attempt failed: the reason of its transition."""
-
-_NAMED_LIMIT = 1_000
 _WAIT, _WAIT_INLINE = timedelta(minutes=1), timedelta(seconds=10)
 """For whoever else reads the same attempt. A worker then reads, too: that one may hang."""
 
@@ -105,7 +88,7 @@ def _finish(
     catalog: Catalog, stores: Stores, attempt: Attempt, *, read_limit_bytes: int | None
 ) -> Outcome:
     if attempt.state is State.FAILED:
-        return Outcome(attempt, error=_error_of(catalog, attempt))
+        return Outcome(attempt, error=failures.error_of(catalog, attempt))
     store = stores[attempt.store]
     if attempt.state is State.COMMITTED:
         return _prove(catalog, stores, store, attempt)
@@ -147,14 +130,15 @@ def _verified(
     if not known.problems:
         _put_manifest(catalog, store, attempt, content, known)
     if known.problems:
-        return _fail_integrity(catalog, attempt, known)
+        attempt, bad = failures.fail_integrity(catalog, attempt, known)
+        return Outcome(attempt, error=bad)
     faults.point("commit.after-manifest")
-    error = _record(catalog, attempt, manifest, content, known)
+    error = commit_transaction.record(catalog, attempt, manifest, content, known)
     if error is not None:
         with catalog.transaction() as tx:
             now = attempts.get(tx, attempt.project, attempt.attempt_id)
         if isinstance(error, AttemptState):
-            error = _error_of(catalog, now)
+            error = failures.error_of(catalog, now)
         return Outcome(now, error=error)
     faults.point("commit.after-transaction")
     return _prove(catalog, stores, store, attempt)
@@ -196,125 +180,6 @@ def _put_manifest(
             known.problems[f"../{layout.MANIFEST_NAME}"] = verify.unexpected("another manifest")
 
 
-def _record(
-    catalog: Catalog,
-    attempt: Attempt,
-    manifest: Manifest,
-    content: bytes,
-    known: verify.Verification,
-) -> LastgoodError | None:
-    """The transaction that makes a verified attempt a checkpoint. The error says why it could not
-    become one any more; then the attempt has failed."""
-    manifest_digest = digest(content)
-    with catalog.transaction() as tx:
-        needed = checkpoints.stages_of_manifests(tx, attempt.project, manifest.dependencies)
-        locks.project_shared(tx, attempt.project)
-        locks.stages(tx, {attempt.stage_id}.union(*needed.values()))
-        locks.attempt(tx, attempt.attempt_id)
-        now = attempts.get(tx, attempt.project, attempt.attempt_id)
-        if now.state is State.COMMITTED:
-            return None
-        try:
-            attempts.require(now, State.SEALED, action="committing it")
-        except AttemptState as ended:  # another process was faster
-            return ended
-        stage = stages.get(tx, attempt.project, attempt.stage_id)
-        reason, error = _obstacle(tx, stage, now, manifest)
-        if error is not None:
-            attempts.transition(tx, now, State.FAILED, actor="system", reason=reason)
-            return error
-        known.record(tx, now)
-        _record_checkpoint(tx, stage, now, manifest, manifest_digest, content, known.versions)
-        faults.point("commit.in-transaction")
-        return None
-
-
-def _obstacle(
-    tx: Transaction, stage: Stage, attempt: Attempt, manifest: Manifest
-) -> tuple[str, LastgoodError | None]:
-    """What happened since the sealing that forbids the commit."""
-    fenced = generations.fenced_reason(tx, stage, attempt.generation)
-    if fenced is not None:
-        return FENCED, generations.fenced(stage, attempt.generation, fenced)
-    latest = checkpoints.latest(tx, stage)
-    if latest is not None and latest.id.position >= attempt.checkpoint.position:
-        return STALE, StaleSequence(
-            stage=str(stage.name),
-            current=f"{latest.generation}.{latest.sequence}",
-            asked=f"{attempt.generation}.{attempt.sequence}",
-        )
-    present = checkpoints.present_manifests(tx, stage.project, manifest.dependencies)
-    for index, needed in enumerate(manifest.dependencies):
-        if needed not in present:
-            return DEPENDENCY, BadManifest(
-                where=f"$.dependencies[{index}]", reason=f"no sound copy has manifest {needed}"
-            )
-    return "", None
-
-
-def _record_checkpoint(
-    tx: Transaction,
-    stage: Stage,
-    attempt: Attempt,
-    manifest: Manifest,
-    manifest_digest: ManifestDigest,
-    content: bytes,
-    versions: Mapping[str, str | None],
-) -> None:
-    generation = generations.get(tx, stage.project, stage.stage_id, attempt.generation)
-    origin = manifest.resumed_from
-    event = attempts.transition(
-        tx,
-        attempt,
-        State.COMMITTED,
-        actor=generation.actor,
-        reason="verified",
-        facts={"manifest": manifest_digest, "step": attempt.step, "bytes": manifest.size_bytes},
-    )
-    checkpoint_id = checkpoints.record(
-        tx,
-        attempt,
-        manifest,
-        manifest_digest,
-        content,
-        resumed_from=(
-            generation.resumed_from if origin is None else (origin.generation, origin.sequence)
-        ),
-        recorded_at=event.recorded_at,
-    )
-    control_bytes = len(content) + len(layout.marker_bytes(manifest_digest))
-    copies.create(
-        tx,
-        checkpoint_id=checkpoint_id,
-        store=attempt.store,
-        prefix=attempt.prefix,
-        control_bytes=control_bytes,
-        objects=[
-            CopyObject(item.path, item.size_bytes, item.sha256, versions[item.path])
-            for item in manifest.objects
-        ],
-        actor=generation.actor,
-        recorded_at=event.recorded_at,
-    )
-    holds.apply_standing_selectors(tx, checkpoint_id)
-    if not checkpoints.advance_pointer(tx, attempt, checkpoint_id, event.recorded_at):
-        raise Conflict(reason=f"the pointer of {stage.name} moved under the lock of its stage")
-    history.record(
-        tx,
-        stage.stage_id,
-        "pointer-moved",
-        actor=generation.actor,
-        facts={"to": list(attempt.checkpoint.position)},
-    )
-    capacity.commit(
-        tx,
-        attempt.project,
-        attempt.store,
-        claimed_bytes=attempt.claimed_bytes,
-        stored_bytes=manifest.size_bytes + control_bytes,
-    )
-
-
 def _prove(catalog: Catalog, stores: Stores, store: Store, attempt: Attempt) -> Outcome:
     """Marker and control keys: what lets a store alone tell that this was committed. A copy that a
     sweep has taken since gets no marker again, however long this waited before it writes."""
@@ -339,45 +204,3 @@ def _prove(catalog: Catalog, stores: Stores, store: Store, attempt: Attempt) -> 
     with catalog.transaction() as tx:
         attempts.finished(tx, attempt)
     return Outcome(attempt, checkpoint)
-
-
-def _fail_integrity(catalog: Catalog, attempt: Attempt, known: verify.Verification) -> Outcome:
-    """The bytes stay as evidence, and with them the room that they take."""
-    with catalog.transaction() as tx:
-        stages.locked(tx, attempt.project, attempt.stage_id)
-        locks.attempt(tx, attempt.attempt_id)
-        now = attempts.get(tx, attempt.project, attempt.attempt_id)
-        if now.state is State.SEALED:
-            known.record(tx, now)
-            declared = {item.path for item in attempt_objects.of(tx, now)}
-            named = _named(known.problems)
-            beside = [problem for problem in named if problem["path"] not in declared]
-            facts = {"problems": len(named), "not_prepared": beside[:_NAMED_LIMIT]}
-            attempts.transition(
-                tx, now, State.FAILED, actor="system", reason=INTEGRITY, facts=facts
-            )
-        now = attempts.get(tx, attempt.project, attempt.attempt_id)
-    attempts.require(now, State.FAILED, action="failing it")
-    return Outcome(now, error=integrity_failure(now, _named(known.problems)))
-
-
-def _named(problems: Mapping[str, verify.Problem]) -> Sequence[Mapping[str, Any]]:
-    return [{"path": path, **problems[path]} for path in sorted(problems)]
-
-
-def _error_of(catalog: Catalog, attempt: Attempt) -> LastgoodError:
-    """Why an attempt failed, for whoever asks again."""
-    with catalog.transaction() as tx:
-        stage = stages.get(tx, attempt.project, attempt.stage_id)
-        problems = {
-            item.path: item.problem
-            for item in attempt_objects.of(tx, attempt)
-            if item.problem is not None
-        }
-        beside = attempts.failure_facts(tx, attempt).get("not_prepared", [])
-        fenced = generations.fenced_reason(tx, stage, attempt.generation)
-    if attempt.state_reason == FENCED and fenced is not None:
-        return generations.fenced(stage, attempt.generation, fenced)
-    if attempt.state_reason == INTEGRITY:
-        return integrity_failure(attempt, [*_named(problems), *beside])
-    return Conflict(reason=f"attempt {attempt.attempt_id} failed: {attempt.state_reason}")
