@@ -14,7 +14,7 @@ from lastgood.catalog.cleaning import incomplete_uploads
 from lastgood.catalog.cleaning.incomplete_uploads import Found
 from lastgood.catalog.jobs import attempts, damage_events, dependencies, stages
 from lastgood.catalog.keeping.holds import NewHold
-from lastgood.catalog.reconciliation import findings, inventories
+from lastgood.catalog.reconciliation import findings, inventories, reports
 from lastgood.catalog.reconciliation.findings import Sighting
 from lastgood.catalog.settings import projects, store_registrations
 from lastgood.catalog.settings.projects import Project, StoreRow
@@ -199,6 +199,8 @@ def test_what_was_in_a_dead_store_is_lost_and_the_work_goes_on_with_what_is_left
         use = capacity.use(tx, PROJECT, "old").own
         assert (use.committed_bytes, use.in_flight_bytes) == (0, 0)
         (row,) = store_registrations.unregistered(tx)
+        window = (world.now() - timedelta(days=1), world.now())
+        assert reports.lost(tx, PROJECT, window) == {"old": (7, gone.loss.size_bytes)}
         assert (row.lost, row.lost_copies, row.lost_bytes) == (True, 7, gone.loss.size_bytes)
         shown = operator_views.checkpoints(tx, project=PROJECT, state="lost")
         assert len(shown) == 7

@@ -193,3 +193,11 @@ def test_days_make_a_trend_a_forecast_and_a_history_of_checks(world: World, tmp_
     assert f"{growth['hard_reached_on']}, if it grows as over the last 10 days" in shown
     assert shown.count('class="line-committed"') >= len(days)
     VALIDATOR.validate(again)
+
+    assert again["lost"] == []
+    again["lost"] = [{"store": "old", "copies": 7, "bytes": 12_000}]
+    assert "with store old: 7 copies, 12.0 kB" in html.render(again)
+    VALIDATOR.validate(again)
+    for later in ("lost", "damaged"):  # a report of before says nothing of them
+        del again[later]
+    assert html.render(again)

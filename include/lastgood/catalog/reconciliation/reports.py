@@ -179,6 +179,20 @@ def activity(tx: Transaction, project: str, window: tuple[datetime, datetime]) -
     return {row["kind"]: row["number"] for row in rows}
 
 
+def lost(
+    tx: Transaction, project: str, window: tuple[datetime, datetime]
+) -> Mapping[str, tuple[int, int]]:
+    """(copies, bytes) that the project lost in [start, end) with each store that was given up."""
+    rows = tx.execute(
+        "SELECT facts->>'store' AS store, count(*) AS copies,"
+        "       coalesce(sum((facts->>'bytes')::bigint), 0)::bigint AS bytes"
+        "  FROM events WHERE project = %s AND kind = 'lost' AND recorded_at >= %s"
+        "   AND recorded_at < %s GROUP BY 1 ORDER BY 1",
+        (project, *window),
+    )
+    return {row["store"]: (row["copies"], row["bytes"]) for row in rows}
+
+
 def newest_backend_at(tx: Transaction, store: str) -> datetime | None:
     """Of when (UTC) the newest accounting of a store is that any of its projects had; None before
     the first. The caller holds the lock of the store's counters."""

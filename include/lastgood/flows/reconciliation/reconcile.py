@@ -309,6 +309,7 @@ class _Reporting:
             taken=taken,
             counts={state: (one[0], one[1]) for state, one in taken.counts[self.project].items()},
             activity=reports.activity(tx, self.project, self.window),
+            lost=reports.lost(tx, self.project, self.window),
             standing=pressure.standing_in(tx, self.project, taken.store, marks, use).standing,
             findings=findings.current(tx, projects=[self.project, SHARED], store=taken.store),
             numbers=numbers,

@@ -51,6 +51,7 @@ class Facts:
     taken: Inventory
     counts: Mapping[str, tuple[int, int]]
     activity: Mapping[str, int]
+    lost: Mapping[str, tuple[int, int]]  # copies and bytes, by the store that was given up
     standing: Standing
     findings: Sequence[Finding]
     numbers: Numbers
@@ -121,6 +122,10 @@ def build(facts: Facts, checks: Sequence[CheckResult]) -> dict[str, Any]:
         "capacity": _capacity(facts),
         "roles": sections.roles(facts.numbers),
         "freed": sections.freed(facts.numbers),
+        "lost": [
+            {"store": store, "copies": copies, "bytes": size_bytes}
+            for store, (copies, size_bytes) in facts.lost.items()
+        ],
         "growth": sections.growth(trend, facts.standing),
         "locked": sections.locked(facts.numbers),
         "encryption": facts.at_rest.to_json(),
