@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 MiB = 1 << 20
-KINDS = ["file", "file-direct", "postgres", "s3", "s3-versioned", *CEPH, *LOCALSTACK]
+KINDS = ["file", "file-direct", "postgres", "s3", "s3-versioned", *CEPH, LOCALSTACK[1]]
 _numbers = itertools.count(1)
 
 

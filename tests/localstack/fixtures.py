@@ -101,6 +101,8 @@ def _process(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     with Path(folder, "log").open("wb") as log:
         server = subprocess.Popen(
             [PYTHON, program, str(port), str(folder)],
+            # Where Python may not keep what it compiled, each start takes seconds longer.
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
