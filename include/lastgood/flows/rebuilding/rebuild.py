@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID
 
-from lastgood.catalog import control
 from lastgood.catalog.db import Catalog
 from lastgood.catalog.jobs import checkpoints, copies
 from lastgood.catalog.rebuilding import rebuilds, rebuilt_attempts
@@ -24,13 +22,14 @@ from lastgood.catalog.rebuilding.rebuilt_attempts import Leftover
 from lastgood.catalog.settings import projects
 from lastgood.errors import InvalidInput
 from lastgood.faults import point
-from lastgood.flows import control_keys, sane_clock
+from lastgood.flows import sane_clock
 from lastgood.flows.rebuilding import recording, takeover
+from lastgood.flows.rebuilding.finishing import Finishing
 from lastgood.flows.rebuilding.order import Reading, Tell, ahead, in_order
 from lastgood.flows.rebuilding.reading import NotWhole, Said, Whole, read_manifest, verify
 from lastgood.flows.rebuilding.recording import Outcome
-from lastgood.flows.rebuilding.result import Result, StageResult, problem
-from lastgood.flows.rebuilding.scan import FoundPrefix, Scan, scan
+from lastgood.flows.rebuilding.result import Result, problem
+from lastgood.flows.rebuilding.scan import FoundPrefix, Scan, newest_event, scan
 from lastgood.flows.validation import validate
 from lastgood.rules.names import StageId
 from lastgood.stores.base import Prefix, Store
@@ -93,7 +92,7 @@ class _Rebuilding:
     refused: dict[tuple[str, str], NotWhole] = field(default_factory=dict)  # by store and prefix
     whole: set[tuple[str, str]] = field(default_factory=set)
     known: set[tuple[str, str]] = field(default_factory=set)  # manifests, by project and digest
-    damaged_copies: dict[int, str] = field(default_factory=dict)  # the project of each
+    damaged_copies: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for one in self.scans:
@@ -132,7 +131,14 @@ class _Rebuilding:
         self._name_refused()
         self._record_gone(rebuild)
         self._record_leftovers(rebuild)
-        self._finish_stages(rebuild)
+        finishing = Finishing(
+            self.catalog, self.stores, self.scans, rebuild, self.tell, self.result
+        )
+        finishing.stages(self.damaged_copies)
+        for copy_id in sorted(self.damaged_copies):
+            # The receipt of a failure that was seen, and what follows from it.
+            validate.run(self.catalog, self.all_stores, copy_id, actor=rebuilds.ACTOR)  # type: ignore[arg-type]
+        point("rebuild.after-control-keys")
         with self.catalog.transaction() as tx:
             rebuilds.end(tx, rebuild.incarnation, self.result.counts())
         point("rebuild.after-end")
@@ -237,7 +243,10 @@ class _Rebuilding:
                 (Outcome.ADDED, "")
                 if checked is None
                 else recording.checkpoint(
-                    self.catalog, rebuild, checked, event=self._event(found.checkpoint.stage_id)
+                    self.catalog,
+                    rebuild,
+                    checked,
+                    event=newest_event(self.scans, found.checkpoint.stage_id),
                 )
             )
             if outcome is Outcome.CONTRADICTED:
@@ -270,7 +279,7 @@ class _Rebuilding:
                     self.result.not_whole.append(problem(found, refusal.reason, refusal.objects))
             elif found.has_marker:
                 self.result.damaged.append(problem(found, refusal.reason, refusal.objects))
-                self.damaged_copies[copy.copy_id] = copy.project
+                self.damaged_copies.add(copy.copy_id)
 
     def _present_copy(self, found: FoundPrefix) -> copies.Copy | None:
         with self.catalog.transaction() as tx:
@@ -325,7 +334,9 @@ class _Rebuilding:
                     continue
                 by_stage[found.checkpoint.stage_id].append(self._leftover(found))
         for stage, leftovers in by_stage.items():
-            recording.leftovers(self.catalog, rebuild, stage, leftovers, event=self._event(stage))
+            recording.leftovers(
+                self.catalog, rebuild, stage, leftovers, event=newest_event(self.scans, stage)
+            )
 
     def _leftover(self, found: FoundPrefix) -> Leftover:
         refusal = self.refused.get((found.store, found.prefix))
@@ -340,63 +351,3 @@ class _Rebuilding:
             found.size_bytes,
             {"why": why, "problems": [] if refusal is None else list(refusal.objects)},
         )
-
-    # --- stages ---
-
-    def _event(self, stage: StageId) -> int:
-        return max(one.events.get(stage, 0) for one in self.scans)
-
-    def _stages(self) -> list[StageId]:
-        """Every stage that a store shows, and every known one of a project that uses a store."""
-        with self.catalog.transaction() as tx:
-            known = control.positions(tx, None)
-            using = {
-                name
-                for name in projects.names(tx)
-                if not self.stores.keys().isdisjoint(projects.stores_of(tx, name))
-            }
-        shown = {stage for one in self.scans for stage in one.stages()}
-        return sorted(shown | {stage for stage in known if stage.project in using})
-
-    def _finish_stages(self, rebuild: Rebuild) -> None:
-        every = self._stages()
-        for done, name in enumerate(every, 1):
-            hold_id = self._hold(rebuild, name.project)
-            stage, generation, latest = recording.finish_stage(
-                self.catalog,
-                rebuild,
-                name,
-                hold_id,
-                event=self._event(name),
-                generation=max(one.highest_generation(name) for one in self.scans),
-                damaged=self.damaged_copies,
-            )
-            point("rebuild.after-stage")
-            self._publish(name, stage.stage_id, generation)
-            self.result.stages.append(
-                StageResult(
-                    str(name),
-                    generation,
-                    None if latest is None else str(latest.id),
-                    stage.blocked_by is not None,
-                )
-            )
-            self.tell("stages", done, len(every))
-        for copy_id in self.damaged_copies:
-            # The receipt of a failure that was seen, and what follows from it.
-            validate.run(self.catalog, self.all_stores, copy_id, actor=rebuilds.ACTOR)  # type: ignore[arg-type]
-        point("rebuild.after-control-keys")
-
-    def _hold(self, rebuild: Rebuild, project: str) -> UUID:
-        if project not in self.result.holds:
-            self.result.holds[project] = str(recording.hold(self.catalog, rebuild, project))
-        return UUID(self.result.holds[project])
-
-    def _publish(self, name: StageId, stage_id: int, generation: int) -> None:
-        """Into every store that the project uses, or that shows the stage: each must know that its
-        history goes on here."""
-        with self.catalog.transaction() as tx:
-            using = set(projects.stores_of(tx, name.project))
-        shown = {one.store for one in self.scans if name in one.stages()}
-        into = [self.stores[one] for one in sorted((using | shown) & self.stores.keys())]
-        control_keys.publish(self.catalog, into, name.project, stage_id, generation=generation)

@@ -5,7 +5,7 @@ One complete listing; memory grows with prefixes, not with objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -95,6 +95,11 @@ def scan(store: Store, tell: Callable[[int], None] = lambda keys: None) -> Scan:
         raise Unavailable(what=f"store {store.name}", reason="its listing did not finish")
     tell(found.keys)
     return found
+
+
+def newest_event(scans: Iterable[Scan], stage: StageId) -> int:
+    """The highest number of an event of a stage that any of the stores knows; 0 if none does."""
+    return max(one.events.get(stage, 0) for one in scans)
 
 
 def _add(found: Scan, entry: StoredObject) -> None:
