@@ -1,12 +1,7 @@
-"""Processes that die at a fault, as by a power cut.
-
-Each is forked from one that has imported all that they need: importing takes far longer than what
-they do until they die.
-"""
+"""Processes that die at a fault, as by a power cut."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -15,17 +10,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    [
-        "pytest",
-        "lastgood.catalog.connect",
-        "lastgood.coordinator.serve",
-        "lastgood.flows.rebuilding.rebuild",
-        "lastgood.flows.scheduled",
-        "tests.coordinator.serving",
-    ]
-)
+from tests.forking import FORKED
 
 
 def environment_of(point: str | None) -> dict[str, str]:
