@@ -8,6 +8,7 @@ name server, no other service.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -31,15 +32,18 @@ def main() -> None:
         SKIP_SSL_CERT_DOWNLOAD="1",
         DNS_ADDRESS="0",
     )
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    threading.Thread(target=_end_with_input, args=(folder,), daemon=True).start()
 
     from localstack.runtime.main import main as serve
+    from localstack.utils.aws import aws_stack
 
+    aws_stack.CACHE_S3_HOSTNAME_DNS_STATUS = False  # as if it had asked a name server already
     serve()
 
 
-def _end_with_input() -> None:
+def _end_with_input(folder: str) -> None:
     sys.stdin.buffer.read()
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 
 
