@@ -145,8 +145,9 @@ class Plan:
         lines = []
         for step in STEPS:
             found = self.asked_of(step)
-            if not found:
+            if not found and getattr(self, step):
                 lines += ["", f"{step} without approval: {_counted(getattr(self, step))}"]
+            if not found:
                 continue
             lines += ["", f"**{step}: {_counted(found)}**", ""]
             lines += [
