@@ -87,8 +87,8 @@ def running() -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="lastgood-test-localstack-") as folder:
             port = free_port()
             endpoint = f"http://{LOOPBACK}:{port}"
-            with _process(port, Path(folder)) as server:
-                if _answers(endpoint, server):
+            with process(port, Path(folder)) as server:
+                if answers(endpoint, server):
                     yield endpoint
                     return
             said = Path(folder, "log").read_text()[-2000:]
@@ -96,7 +96,8 @@ def running() -> Iterator[str]:
 
 
 @contextmanager
-def _process(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def process(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A server that is being started, with its files below an empty folder."""
     program = Path(__file__).with_name("server.py")
     with Path(folder, "log").open("wb") as log:
         server = subprocess.Popen(
@@ -116,7 +117,8 @@ def _process(port: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         server.stdin.close()
 
 
-def _answers(endpoint: str, server: subprocess.Popen[bytes]) -> bool:
+def answers(endpoint: str, server: subprocess.Popen[bytes]) -> bool:
+    """Wait until it does; False if it ended before."""
     until = time.monotonic() + READY_SECONDS
     while server.poll() is None and time.monotonic() < until:
         try:

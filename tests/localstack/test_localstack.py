@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lastgood.stack.ports import free_port
-from tests.localstack.fixtures import _answers, _process
+from tests.localstack.fixtures import answers, process
 
 
 @pytest.mark.slow
@@ -16,8 +16,8 @@ def test_a_server_ends_and_leaves_no_folder_once_its_run_was_killed(
 ) -> None:
     folder, port = tmp_path / "server", free_port()
     folder.mkdir()
-    with _process(port, folder) as server:
-        assert _answers(f"http://127.0.0.1:{port}", server)
+    with process(port, folder) as server:
+        assert answers(f"http://127.0.0.1:{port}", server)
         assert server.stdin is not None
         server.stdin.close()
         assert server.wait(timeout=60) == 0
