@@ -41,6 +41,9 @@ def connection_of(connection_id: str) -> Any:
         from airflow.sdk import BaseHook
     except ImportError:
         raise NoConnection("Airflow is not installed") from None
+    except UnicodeDecodeError:
+        reason = "Airflow cannot read its own files in this locale; set PYTHONUTF8=1"
+        raise NoConnection(reason) from None
     try:
         return BaseHook.get_connection(connection_id)
     except Exception as error:  # Airflow raises several unrelated kinds for an absent connection

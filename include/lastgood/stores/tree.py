@@ -155,9 +155,8 @@ class Tree:
         try:
             yield
         except PermissionError as error:
-            raise AccessRefused(
-                store=self.store, key=key, action=action, reason=error.strerror
-            ) from error
+            reason = f"{error.strerror} for uid {os.geteuid()} below {self.root}"
+            raise AccessRefused(store=self.store, key=key, action=action, reason=reason) from error
         except (FileNotFoundError, NotADirectoryError):
             raise
         except OSError as error:

@@ -50,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("AIRFLOW__LOGGING__LOGGING_LEVEL", "WARNING")
     try:
         layout = StackLayout.current()
+        # What this process imports of Airflow must not write to anybody's home.
+        os.environ.setdefault("AIRFLOW_HOME", str(layout.airflow_home))
         _run(layout, screen, so_far)
     except (StackError, LastgoodError, httpx.HTTPError) as error:
         screen.expect("the demo reaches its end", False, str(error))
