@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.flows.validation import validate
+from lastgood.stack.postgres import EmbeddedPostgres
+from tests.conftest import APP_ROLE, OWNER_ROLE
 from tests.ladder.conftest import receipts_of
-from tests.retention.world import World
+from tests.retention.world import World, opened
 from tests.validators.building import write_tensors
 from tests.validators.test_formats import BROKEN
 
@@ -72,9 +75,22 @@ def test_changed_bytes_are_caught_by_their_checksum(
 AS_COMMITTED = sorted(set(BROKEN) - {"truncated shard", "symlink", "symlink to a folder", "pipe"})
 
 
+@pytest.fixture(scope="module")
+def wide_world(
+    postgres: EmbeddedPostgres, template_catalog: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    """A project in which each test has a stage of its own."""
+    name = f"catalog_{secrets.token_hex(6)}"
+    postgres.create_database(name, template=template_catalog, owner=OWNER_ROLE)
+    dsns = postgres.dsn(name, APP_ROLE), postgres.dsn(name, OWNER_ROLE)
+    with opened(*dsns, tmp_path_factory.mktemp("store")) as found:
+        yield found
+    postgres.drop_database(name)
+
+
 @pytest.mark.parametrize("name", AS_COMMITTED)
 def test_committed_nonsense_is_caught_by_its_format(
-    world: World, tmp_path: Path, name: str
+    wide_world: World, tmp_path: Path, name: str
 ) -> None:
     build, path, tensor, says = BROKEN[name]
     root = tmp_path / "built"
@@ -82,10 +98,10 @@ def test_committed_nonsense_is_caught_by_its_format(
     manifest = build(root)
     objects = {one.path: (root / one.path).read_bytes() for one in manifest.objects}
     ranks = {one.path: one.rank for one in manifest.objects}
-    copy = _commit(world, manifest, objects, ranks)
+    copy = _commit(wide_world, f"s{AS_COMMITTED.index(name)}", manifest, objects, ranks)
 
-    assert climb(world, copy) == [("checksum", "pass"), ("format", "fail")]
-    receipt = receipts_of(world, copy)[-1]
+    assert climb(wide_world, copy) == [("checksum", "pass"), ("format", "fail")]
+    receipt = receipts_of(wide_world, copy)[-1]
     problem = next(one for one in receipt.body["problems"] if says in one["problem"])
     assert (problem["path"], problem["tensor"]) == (path, tensor)
     assert receipt.validator == "lastgood.format"
@@ -93,13 +109,14 @@ def test_committed_nonsense_is_caught_by_its_format(
     assert receipt.body["topology"]["limits"]["memory_bytes"] > 0
 
 
-def _commit(world: World, manifest: Any, objects: Any, ranks: Any) -> Copy:
+def _commit(world: World, stage: str, manifest: Any, objects: Any, ranks: Any) -> Copy:
     from dataclasses import replace
 
     named = [replace(one, rank=ranks[one.path]) for one in manifest.objects]
     return world.commit(
         7,
         objects,
+        stage=stage,
         receipt=None,
         declares={
             "objects": tuple(named),
