@@ -328,7 +328,7 @@ def test_a_replay_of_an_instant_before_the_first_policy_says_so(world: World) ->
 
 def test_a_plan_forged_over_a_replay_is_refused_by_the_gate(world: World) -> None:
     old, replayed = _a_replay_with_candidates(world)
-    forged = Plan(PROJECT, replayed, (), (), (old,), (), None)
+    forged = Plan(PROJECT, replayed, (), (), (old,), ())
     told = sweep.execute(world.catalog, world.stores, forged, "dag:test")
     assert (told["quarantined"], told["kept"]) == (0, 1)
     assert f"mark {replayed} is a replay one" in told["reasons"][str(old.checkpoint)]
