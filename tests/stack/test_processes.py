@@ -91,7 +91,7 @@ def test_a_stray_that_forks_while_the_others_are_looked_for_leaves_nothing(
 def _orphan(var: Path) -> ProcessIdentity:
     pid_file = var / "pid"
     subprocess.run(
-        ["sh", "-c", f"sleep 600 >/dev/null 2>&1 & echo $! > {pid_file}"],
+        ["sh", "-c", 'sleep 600 >/dev/null 2>&1 & echo $! > "$0"', str(pid_file)],
         env={**os.environ, STACK_TAG: str(var)},
         check=True,
     )

@@ -35,6 +35,9 @@ def unprivileged() -> Iterator[Path]:
     finally:
         if privileged:
             os.seteuid(0)
-        for path, _, _ in os.walk(folder):
-            os.chmod(path, 0o700)
+        folder.chmod(0o700)
+        for path, below, _ in os.walk(folder):
+            for name in below:  # before it is entered
+                if not Path(path, name).is_symlink():
+                    Path(path, name).chmod(0o700)
         shutil.rmtree(folder)
