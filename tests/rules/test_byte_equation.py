@@ -23,7 +23,7 @@ OBJECT = AttemptKey(CHECKPOINT, ATTEMPT, AttemptPart.OBJECT, "a.bin")
 MARKER = AttemptKey(CHECKPOINT, ATTEMPT, AttemptPart.MARKER)
 CONTROL = ControlKey(ControlKind.INCARNATION, None, 1)
 OPEN, SEALED, COMMITTED, FAILED, ABORTING, CLOSED = AttemptState
-PRESENT, QUARANTINED, DELETING, DELETED = CopyState
+PRESENT, QUARANTINED, DELETING, DELETED, LOST = CopyState
 
 ROWS: dict[str, tuple[KeyFacts, Line]] = {
     "control key": (KeyFacts(CONTROL), Line.CONTROL),
@@ -68,6 +68,10 @@ ROWS: dict[str, tuple[KeyFacts, Line]] = {
     "stray in quarantine": (KeyFacts(OBJECT, COMMITTED, QUARANTINED), Line.UNEXPLAINED),
     "deleted, and yet there": (
         KeyFacts(OBJECT, COMMITTED, DELETED, expected=True),
+        Line.UNEXPLAINED,
+    ),
+    "lost with its store, which came back": (
+        KeyFacts(OBJECT, COMMITTED, LOST, expected=True),
         Line.UNEXPLAINED,
     ),
 }
