@@ -69,6 +69,12 @@ def truncated_shard(root: Path) -> Manifest:
     return with_size(manifest_of(root), MODEL, 1000)
 
 
+@broken(MODEL, "a", "shape and data_offsets are lists of whole numbers")
+def shape_below_nought(root: Path) -> Manifest:
+    write_safetensors(root / MODEL, {"a": entry(0, 16, [-2, -2])}, ONES)
+    return manifest_of(root)
+
+
 @broken(MODEL, "b", "end at byte 32, the file's data at 16")
 def tensor_beyond_the_end(root: Path) -> Manifest:
     write_safetensors(root / MODEL, {"a": entry(0, 16, [4]), "b": entry(16, 32, [4])}, ONES)
