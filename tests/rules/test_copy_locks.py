@@ -35,6 +35,21 @@ def test_a_lock_is_believed_as_long_as_it_can_be_foreseen(
     assert look.ask_again_at - AT == again_after
 
 
+@pytest.mark.parametrize(
+    ("versions", "ends_at", "evidence"),
+    [
+        (0, None, "no version was locked at 2026-03-01T00:00:00Z"),
+        (1, SOON, "1 version of 2 kB is locked, until 2026-03-01T00:05:00Z: as told"),
+        (2, None, "2 versions of 4.1 kB are locked: as told"),
+    ],
+)
+def test_a_look_says_what_is_locked_and_until_when(
+    versions: int, ends_at: datetime | None, evidence: str
+) -> None:
+    look = LockLook(versions, 2048 * versions, ends_at, True, "as told", AT)
+    assert look.fact.evidence == evidence
+
+
 @pytest.mark.parametrize("name", [field.name for field in fields(GateFacts)])
 def test_an_intent_that_was_recorded_before_locks_were_asked_for_lacks_that_fact_alone(
     name: str,

@@ -49,3 +49,13 @@ def test_a_port_is_chosen_by_the_environment_then_by_memory_and_is_kept(
             chosen_port("ASKED_PORT", remembered),
         ):
             pass
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "-1", "http"])
+def test_what_is_no_port_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASKED_PORT", text)
+    with (
+        pytest.raises(StackError, match=f"ASKED_PORT='{text}' is not a port"),
+        chosen_port("ASKED_PORT", None),
+    ):
+        pass
