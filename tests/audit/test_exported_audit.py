@@ -332,6 +332,11 @@ TAMPERINGS: dict[str, tuple[Callable[[Records], None], str, str]] = {
         "tombstone 1",
         "another digest",
     ),
+    "a mark that nothing is swept by": (
+        _change("mark", 0, _set("kind", to="replay")),
+        "tombstone 1",
+        "is a replay one",
+    ),
     "a policy": (
         _change("policy", 0, _set("document", "gate", "level", to="restore")),
         "",
