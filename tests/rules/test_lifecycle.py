@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from lastgood.rules.lifecycle import ABORT, assess, our_rule
+from lastgood.rules.lifecycle import ABORT, Assessment, assess, destroying, our_rule
 
 OURS = "team/a/checkpoints/"
+NEEDED = (OURS, "team/a/control/")
 LONGEST = timedelta(hours=30)
 
 
@@ -26,6 +27,10 @@ def abort(days: int, prefix: str = "", name: str = "theirs", **more: Any) -> dic
 MINE = our_rule("cloud", OURS, 2)
 EXPIRES = {"ID": "e", "Status": "Enabled", "Prefix": "team/", "Expiration": {"Days": 30}}
 ELSEWHERE = {"ID": "x", "Status": "Enabled", "Prefix": "logs/", "Expiration": {"Days": 3}}
+
+
+def judged(rules: list[dict[str, Any]]) -> Assessment:
+    return assess(rules, store="cloud", prefix=OURS, needed=NEEDED, needed_days=2, longest=LONGEST)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +59,7 @@ ELSEWHERE = {"ID": "x", "Status": "Enabled", "Prefix": "logs/", "Expiration": {"
 def test_a_rule_is_kept_absent_or_too_short(
     rules: list[dict[str, Any]], state: str, days: int | None, proposes: bool
 ) -> None:
-    found = assess(rules, store="cloud", prefix=OURS, needed_days=2, longest=LONGEST)
+    found = judged(rules)
     assert (found.state.value, found.days) == (state, days)
     assert (found.proposal is not None) is proposes
     if found.proposal is not None:
@@ -64,9 +69,26 @@ def test_a_rule_is_kept_absent_or_too_short(
 
 def test_a_foreign_rule_that_reaches_our_objects_is_named_and_left() -> None:
     rules = [EXPIRES, abort(1, "team/", "hasty"), ELSEWHERE]
-    found = assess(rules, store="cloud", prefix=OURS, needed_days=2, longest=LONGEST)
+    found = judged(rules)
     assert list(found.warnings) == [
-        "rule 'e' deletes objects below 'team/a/checkpoints/': no checkpoint is safe from it",
         "rule 'hasty' is not ours: change it yourself, or its prefix",
+        "rule 'e' deletes objects below 'team/a/checkpoints/': no checkpoint is safe from it",
     ]
     assert list(found.proposal or ()) == [*rules, MINE]
+
+
+@pytest.mark.parametrize(
+    ("changed", "below"),
+    [
+        ({}, OURS),
+        ({"Prefix": "team/a/control/stages/"}, "team/a/control/"),
+        ({"Prefix": "team/a/probe/"}, None),
+        ({"Status": "Disabled"}, None),
+        ({"Expiration": {"ExpiredObjectDeleteMarker": True}}, None),
+    ],
+)
+def test_a_rule_destroys_what_it_deletes_of_what_is_needed(
+    changed: dict[str, Any], below: str | None
+) -> None:
+    told = [f"rule 'e' deletes objects below {below!r}: no checkpoint is safe from it"]
+    assert list(destroying([{**EXPIRES, **changed}], NEEDED)) == (told if below else [])

@@ -133,7 +133,9 @@ def test_a_server_without_rules_or_without_leave_is_told_clearly(
     failing.stop()
 
 
-def test_clean_up_and_status_warn_until_the_rule_is_as_it_should_be(s3_world: World) -> None:
+def test_clean_up_and_status_warn_until_the_rule_is_as_it_should_be(
+    s3_world: World, bucket: S3Store
+) -> None:
     said = clean(s3_world)["warnings"]
     assert said == [
         f"cloud: no rule aborts incomplete uploads below '{PREFIX}/checkpoints/'; see `lastgood"
@@ -142,8 +144,19 @@ def test_clean_up_and_status_warn_until_the_rule_is_as_it_should_be(s3_world: Wo
     assert any(said[0] in alert for alert in alerts(s3_world))
     ensure(s3_world, apply=True)
     assert clean(s3_world)["warnings"] == []
-    assert not any("incomplete uploads" in alert for alert in alerts(s3_world))
+    assert not any("ensure-lifecycle" in alert for alert in alerts(s3_world))
     assert s3_world.row("SELECT count(*) FROM lastgood.lifecycle_checks") == (2,)
+    add_rule(bucket, {"ID": "all", "Filter": {"Prefix": ""}, "Expiration": {"Days": 7}})
+    (said,) = clean(s3_world)["warnings"]
+    assert any("rule 'all' deletes objects" in alert for alert in alerts(s3_world))
+    assert "no checkpoint is safe from it" in said
+
+
+def add_rule(store: S3Store, rule: dict[str, Any]) -> None:
+    rules = [*rules_of(store), {"Status": "Enabled", **rule}]
+    store._client.put_bucket_lifecycle_configuration(
+        Bucket=store.bucket, LifecycleConfiguration={"Rules": rules}
+    )
 
 
 def alerts(world: World) -> list[str]:
@@ -184,11 +197,16 @@ def test_the_command_checks_shows_and_applies(
     assert shown.returncode == 1, shown.stderr
     assert "no rule aborts incomplete uploads below" in shown.stdout
     assert '"DaysAfterInitiation": 1' in shown.stdout
+    add_rule(bucket, {"ID": "all", "Filter": {"Prefix": ""}, "Expiration": {"Days": 7}})
+    kept = run("store", "ensure-lifecycle", "cloud", "--apply")
+    assert kept.returncode == 1
+    assert "! rule 'all' deletes objects" in kept.stdout
+    bucket._client.delete_bucket_lifecycle(Bucket=bucket.bucket)
     applied = run("store", "ensure-lifecycle", "cloud", "--apply", "--json")
     assert applied.returncode == 0, applied.stderr
     document = json.loads(applied.stdout)
     assert (document["applied"], document["state"], document["days"]) == (True, "kept", 1)
     (row,) = s3_world.owner.execute(
-        "SELECT actor FROM lastgood.lifecycle_checks WHERE state = 'kept'"
+        "SELECT DISTINCT actor FROM lastgood.lifecycle_checks WHERE state = 'kept'"
     ).fetchall()
     assert row == ("operator:ann",)

@@ -135,5 +135,5 @@ def ensure_lifecycle(
             say(f"Proposed beside the bucket's other rules ({len(judged.proposal) - 1}):")
             say(json_text.dumps(judged.ours, indent=2))
             say(f"`lastgood store ensure-lifecycle {name} --apply` writes it.")
-    if judged.state != "kept":
+    if judged.state != "kept" or judged.warnings:
         answer_no()

@@ -28,6 +28,7 @@ from lastgood.coordinator.operators.auth import reading
 from lastgood.coordinator.services import services_of
 from lastgood.errors import CatalogSetup
 from lastgood.flows.capacity import pressure
+from lastgood.flows.cleaning import lifecycle
 from lastgood.reports.checks import STORE
 from lastgood.rules.capacity import CapacityState
 
@@ -135,8 +136,9 @@ def _uploads(tx: Transaction) -> Iterator[Metric]:
     for store, count in incomplete_uploads.foreign(tx).items():
         foreign.add_metric([store], count)
     kept = _gauge("lifecycle_kept", "Whether the bucket's own rule is as it should be", ["store"])
-    for store, check in lifecycle_checks.newest(tx).items():
-        kept.add_metric([store], float(check.state == "kept"))
+    wrong = lifecycle.complaints(tx)
+    for store in lifecycle_checks.newest(tx):
+        kept.add_metric([store], float(store not in wrong))
     yield from (number, size, oldest, foreign, kept)
 
 

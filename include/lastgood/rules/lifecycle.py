@@ -24,6 +24,8 @@ _DELETES = {
     "NoncurrentVersionTransitions": "moves noncurrent versions to another storage class",
 }
 
+_LONE_MARKERS = {"ExpiredObjectDeleteMarker": True}  # which hide nothing
+
 
 class LifecycleState(StrEnum):
     KEPT = "kept"
@@ -65,10 +67,17 @@ def our_rule(store: str, prefix: str, days: int) -> Rule:
 
 
 def assess(
-    rules: Sequence[Rule], *, store: str, prefix: str, needed_days: int, longest: timedelta
+    rules: Sequence[Rule],
+    *,
+    store: str,
+    prefix: str,
+    needed: Sequence[str],
+    needed_days: int,
+    longest: timedelta,
 ) -> Assessment:
-    """Judge the rules of a bucket. `needed_days` are what ours is to say, `longest` is the largest
-    threshold of the projects that use the store."""
+    """Judge the rules of a bucket. `prefix` is that of the uploads, nothing below `needed` may go
+    by a rule, `needed_days` are what ours is to say, `longest` is the largest threshold of the
+    projects that use the store."""
     wanted = our_rule(store, prefix, needed_days)
     mine = next((rule for rule in rules if rule.get("ID") == wanted["ID"]), None)
     others = [rule for rule in rules if rule is not mine]
@@ -93,7 +102,14 @@ def assess(
         says=says,
         days=days,
         needed_days=needed_days,
-        warnings=tuple(_warnings(others, early, prefix)),
+        warnings=(
+            *(
+                f"rule {_name(rule)} is not ours: change it yourself, or its prefix"
+                for rule in others
+                if rule in early
+            ),
+            *destroying(others, needed),
+        ),
         rules=rules,
         ours=wanted,
         proposal=[*others, wanted] if wants_ours else None,
@@ -108,15 +124,15 @@ def _too_early(early: Sequence[Rule], longest: timedelta) -> str:
     )
 
 
-def _warnings(others: Sequence[Rule], early: Sequence[Rule], prefix: str) -> Iterator[str]:
-    for rule in others:
-        if rule in early:
-            yield f"rule {_name(rule)} is not ours: change it yourself, or its prefix"
-        if not _is_on(rule) or not _meets(rule, prefix):
+def destroying(rules: Sequence[Rule], needed: Sequence[str]) -> Iterator[str]:
+    """Which rules delete or move what lies below one of the prefixes that are needed."""
+    for rule in rules:
+        met = next((prefix for prefix in needed if _meets(rule, prefix)), None)
+        if not _is_on(rule) or met is None:
             continue
         for action, does in _DELETES.items():
-            if rule.get(action):
-                yield f"rule {_name(rule)} {does} below {prefix!r}: no checkpoint is safe from it"
+            if rule.get(action) and rule[action] != _LONE_MARKERS:
+                yield f"rule {_name(rule)} {does} below {met!r}: no checkpoint is safe from it"
 
 
 def _is_on(rule: Rule) -> bool:

@@ -35,3 +35,9 @@ def prefix_path_of(store: str, prefix: Prefix) -> Path:
     if not prefix.endswith("/"):
         raise StoreError(store=store, key=prefix, reason="a prefix ends with `/`")
     return path_of(store, Key(prefix[:-1]))
+
+
+def prefix_in_bucket(prefix: str) -> str:
+    """What all keys of a store begin with in its bucket, as its configuration says it: nothing, or
+    it ends with `/`."""
+    return f"{prefix.strip('/')}/" if prefix.strip("/") else ""

@@ -34,7 +34,7 @@ from lastgood.stores.base import (
     Usage,
 )
 from lastgood.stores.begun import BegunUpload
-from lastgood.stores.keys import path_of, prefix_path_of
+from lastgood.stores.keys import path_of, prefix_in_bucket, prefix_path_of
 from lastgood.stores.listing import StreamedListing
 from lastgood.stores.parts import part_bytes_for
 from lastgood.stores.s3_client import client_from, metrics_from, translated
@@ -96,7 +96,7 @@ class S3Store:
         bucket's versioning and whether versions may be locked. Raises VersioningSuspended."""
         self.name = name
         self.bucket = bucket
-        self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self.prefix = prefix_in_bucket(prefix)
         self.client = self._client = client
         self.metrics: Callable[[], Any] | None = None  # makes a CloudWatch client
         self.encryption = encryption

@@ -16,10 +16,11 @@ from lastgood.catalog.settings import projects
 from lastgood.errors import CatalogSetup, InvalidInput, LastgoodError
 from lastgood.flows.as_json import as_json
 from lastgood.flows.policies import policy_of
-from lastgood.rules.layout import CHECKPOINTS_PREFIX
-from lastgood.rules.lifecycle import Assessment, LifecycleState, assess, our_rule
+from lastgood.rules.layout import CHECKPOINTS_PREFIX, CONTROL_PREFIX
+from lastgood.rules.lifecycle import Assessment, LifecycleState, assess, destroying, our_rule
 from lastgood.rules.upload_threshold import lifecycle_days, threshold
 from lastgood.stores.base import AccessRefused, Store, StoreError
+from lastgood.stores.keys import prefix_in_bucket
 from lastgood.stores.lifecycle import HasLifecycle, Lifecycle, LifecycleRules, LifecycleUnsupported
 from lastgood.stores.open import Stores
 
@@ -93,9 +94,21 @@ def warnings(catalog: Catalog, stores: Stores, project: str, actor: str) -> list
 def alerts(tx: Transaction, project: str | None = None) -> Iterator[str]:
     """What the newest checks complain about, without asking any store."""
     wanted = None if project is None else set(projects.stores_of(tx, project))
+    for store, said in complaints(tx).items():
+        if wanted is None or store in wanted:
+            yield f"{store}: {'; '.join(said)}; see `lastgood store ensure-lifecycle {store}`"
+
+
+def complaints(tx: Transaction) -> dict[str, list[str]]:
+    """What is not as it should be in the bucket of each store, by the newest check of it."""
+    found: dict[str, list[str]] = {}
+    prefixes = {one.name: str(one.config.get("prefix") or "") for one in projects.stores(tx)}
     for store, check in lifecycle_checks.newest(tx).items():
-        if check.state != LifecycleState.KEPT and (wanted is None or store in wanted):
-            yield f"{store}: {check.says}; see `lastgood store ensure-lifecycle {store}`"
+        said = [] if check.state == LifecycleState.KEPT else [check.says]
+        said += destroying(check.rules, _needed_prefixes(prefix_in_bucket(prefixes[store])))
+        if said:
+            found[store] = said
+    return found
 
 
 def _complaints(store: str, found: Assessment) -> Sequence[str]:
@@ -120,9 +133,14 @@ def _assess(catalog: Catalog, store: Store, rules: LifecycleRules, found: Lifecy
         found.rules,
         store=store.name,
         prefix=rules.prefix + CHECKPOINTS_PREFIX,
+        needed=_needed_prefixes(rules.prefix),
         needed_days=needed_days,
         longest=longest,
     )
+
+
+def _needed_prefixes(prefix: str) -> tuple[str, ...]:
+    return prefix + CHECKPOINTS_PREFIX, prefix + CONTROL_PREFIX
 
 
 def _needed(catalog: Catalog, store: str) -> tuple[int, timedelta]:
@@ -154,6 +172,7 @@ def _require_kept(store: str, asked: Assessment, kept: Lifecycle) -> None:
         kept.rules,
         store=store,
         prefix=asked.ours["Filter"]["Prefix"],
+        needed=(),
         needed_days=asked.needed_days,
         longest=_LEAST_THRESHOLD,
     )
