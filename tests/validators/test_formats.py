@@ -489,6 +489,12 @@ def nan_in_a_long_double(root: Path) -> Manifest:
     return manifest_of(root)
 
 
+@broken("state.npy", "state.npy", "the file has datetime64[s]")
+def instants_that_the_manifest_calls_doubles(root: Path) -> Manifest:
+    np.save(root / "state.npy", np.zeros(2, dtype="<M8[s]"))
+    return manifest_of(root, sharding={"tensors": {"state.npy": {"state.npy": {"dtype": "F64"}}}})
+
+
 @broken("state.npy", "state.npy", "1 values are NaN or infinite")
 def nan_in_a_complex_long_double(root: Path) -> Manifest:
     np.save(root / "state.npy", np.array([1, complex(0, np.inf)], dtype=np.clongdouble))
