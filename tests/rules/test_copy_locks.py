@@ -50,6 +50,21 @@ def test_a_look_says_what_is_locked_and_until_when(
     assert look.fact.evidence == evidence
 
 
+@pytest.mark.parametrize(
+    ("versions", "known", "news"),
+    [(1, None, True), (0, None, False), (0, 0, False), (0, 1, True), (1, 1, True)],
+)
+def test_a_look_is_news_while_something_is_locked_and_once_nothing_is_any_more(
+    versions: int, known: int | None, news: bool
+) -> None:
+    now, before = (
+        None if count is None else LockLook(count, 0, None, True, "as told", AT)
+        for count in (versions, known)
+    )
+    assert now is not None
+    assert now.is_news_after(before) is news
+
+
 @pytest.mark.parametrize("name", [field.name for field in fields(GateFacts)])
 def test_an_intent_that_was_recorded_before_locks_were_asked_for_lacks_that_fact_alone(
     name: str,
