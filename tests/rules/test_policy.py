@@ -348,6 +348,10 @@ def test_duration(text: str, duration: timedelta, written: str) -> None:
     assert duration_text(duration) == written
 
 
+def test_no_time_is_written_in_seconds() -> None:
+    assert duration_text(timedelta(0)) == "0s"
+
+
 @pytest.mark.parametrize(
     "text", ["", "h", "1", "1.5h", " 1h", "1h ", "1H", "1h30m", "٣h", "999999999w", None, 60, "0s"]
 )
