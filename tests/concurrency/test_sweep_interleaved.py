@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lastgood import errors
-from lastgood.catalog.jobs import copies, readers
+from lastgood.catalog.jobs import copies, copy_transitions, readers
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.keeping import holds
 from lastgood.catalog.keeping.holds import NewHold, Selector
@@ -125,7 +125,7 @@ def test_quarantine_waits_for_a_reader_and_sees_its_lease(
 def test_a_reader_waits_for_the_quarantine_and_gets_no_lease(
     world: World, old: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = stop_after(monkeypatch, copies, "transition")
+    stop = stop_after(monkeypatch, copy_transitions, "transition")
     with standing(stop, world.sweep) as sweeping:
         reading = Session(
             lambda: read.acquire_reader(
@@ -142,7 +142,7 @@ def test_a_reader_waits_for_the_quarantine_and_gets_no_lease(
 def test_a_reader_of_the_latest_never_gets_what_a_sweep_takes(
     world: World, old: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = stop_after(monkeypatch, copies, "transition")
+    stop = stop_after(monkeypatch, copy_transitions, "transition")
     with standing(stop, world.sweep) as sweeping:
         reading = Session(
             lambda: read.acquire_reader(world.catalog, world.stage_name(), None, reader="eval")
@@ -190,7 +190,7 @@ def test_two_sweeps_at_once_delete_a_copy_once(world: World, due: Copy) -> None:
 def test_two_sweeps_at_once_quarantine_a_copy_once(
     world: World, old: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = stop_after(monkeypatch, copies, "transition")
+    stop = stop_after(monkeypatch, copy_transitions, "transition")
     planned = sweep.plan(world.catalog, PROJECT)
     with standing(
         stop, lambda: sweep.execute(world.catalog, world.stores, planned, "dag:one")
@@ -260,7 +260,7 @@ def test_a_mark_waits_for_a_commit_under_way_and_counts_it(
 ) -> None:
     for sequence in (1, 2):
         world.commit(sequence)
-    stop = stop_after(monkeypatch, copies, "create")
+    stop = stop_after(monkeypatch, copy_transitions, "create")
     with standing(stop, lambda: world.commit(3)) as committing:
         marking = Session(world.mark)
         wait_until_blocked(world.owner)

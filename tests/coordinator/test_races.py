@@ -15,7 +15,7 @@ import pytest
 
 from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import attempts, copies, generations, stages
+from lastgood.catalog.jobs import attempts, copies, copy_transitions, generations, stages
 from tests.coordinator.api import RUNNER, Api, bearer, ok, refused
 from tests.waiting import wait_for
 
@@ -166,7 +166,9 @@ def test_a_reader_of_the_latest_that_waited_for_a_sweep_gets_no_lease_on_what_it
         stages.locked(tx, "vision", stage_id)
         [copy] = copies.in_state(tx, "vision", copies.State.PRESENT)
         locks.copies(tx, [copy.copy_id])
-        copies.transition(tx, copy, copies.State.QUARANTINED, actor="test", reason="swept")
+        copy_transitions.transition(
+            tx, copy, copies.State.QUARANTINED, actor="test", reason="swept"
+        )
 
     _, answer = sessions.while_waiting(quarantine, api.reader)
     refused(answer, 404, "not-found")

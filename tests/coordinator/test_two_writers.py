@@ -12,7 +12,7 @@ import pytest
 
 from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs import copies, copy_transitions
 from lastgood.catalog.jobs.generations import Writer as WriterToken
 from lastgood.flows.jobs import commit, sealing
 from lastgood.flows.services import Services
@@ -97,7 +97,7 @@ def test_a_stage_with_commits_never_begins_at_nothing_unless_told(
         locks.project_shared(tx, "vision")
         copy = copies.in_state(tx, "vision", copies.State.PRESENT)[0]
         locks.stages(tx, [copy.stage_id])
-        copies.transition(tx, copy, copies.State.QUARANTINED, actor="test", reason="test")
+        copy_transitions.transition(tx, copy, copies.State.QUARANTINED, actor="test", reason="test")
     refused(api.acquire(1), 409, "fresh-start-refused")
     problem = refused(api.reader("resnet/pretrain/1.1"), 409, "copy-state")
     assert problem["state"] == "quarantined"

@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from lastgood.catalog.jobs import copies, stages
+from lastgood.catalog.jobs import copy_transitions, stages
 from lastgood.catalog.views import operator_views
 from lastgood.coordinator import operator_routes
 from lastgood.coordinator.operators.auth import Operator, TokenGuard
@@ -355,7 +355,9 @@ def test_a_lost_checkpoint_is_shown_as_lost(browser: httpx.Client, world: World)
     lost = world.commit(1)
     with world.catalog.transaction() as tx:
         stages.locked(tx, "vision", lost.stage_id)
-        copies.lose(tx, lost, actor="operator:ann", reason="store local was given up as lost")
+        copy_transitions.lose(
+            tx, lost, actor="operator:ann", reason="store local was given up as lost"
+        )
 
     page = browser.get("/pages/checkpoints/vision/gpt/pretrain").text
 

@@ -13,7 +13,7 @@ import pytest
 from lastgood import errors
 from lastgood.catalog import history, locks
 from lastgood.catalog.capacity import capacity_states
-from lastgood.catalog.jobs import copies, stage_events
+from lastgood.catalog.jobs import copies, copy_transitions, stage_events
 from lastgood.catalog.jobs.copies import Copy, State
 from lastgood.catalog.keeping.holds import NewHold
 from lastgood.catalog.retention import stage_history
@@ -164,7 +164,7 @@ def _another_copy(world: World, of: Copy) -> Copy:
         locks.project_shared(tx, PROJECT)
         locks.stages(tx, [of.stage_id])
         event = history.record(tx, of.stage_id, "found", actor="test", facts={})
-        copy_id = copies.create(
+        copy_id = copy_transitions.create(
             tx,
             checkpoint_id=of.checkpoint_id,
             store="other",
@@ -190,7 +190,9 @@ def test_the_pass_chooses_among_the_copies_of_a_checkpoint_as_marks_do(world: Wo
             locks.stages(tx, [copy.stage_id])
             locks.copies(tx, [copy.copy_id])
             now = copies.get(tx, PROJECT, copy.copy_id)
-            copies.transition(tx, now, state, actor="test", reason="", mark_id=None, facts={})
+            copy_transitions.transition(
+                tx, now, state, actor="test", reason="", mark_id=None, facts={}
+            )
 
     steps: list[Callable[[], object]] = [
         lambda: None,

@@ -21,6 +21,7 @@ from lastgood.catalog.jobs import (
     attempts,
     checkpoints,
     copies,
+    copy_transitions,
     generations,
     stages,
 )
@@ -253,7 +254,7 @@ class World:
             resumed_from=(origin.generation, origin.sequence) if origin else None,
             recorded_at=event.recorded_at,
         )
-        copy_id = copies.create(
+        copy_id = copy_transitions.create(
             tx,
             checkpoint_id=checkpoint_id,
             store=attempt.store,

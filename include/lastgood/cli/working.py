@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lastgood.catalog import history
-from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs import copies, copy_transitions
 from lastgood.catalog.settings import projects
 from lastgood.cli.exits import answer_no, end_in_part
 from lastgood.cli.opening import actor, report_folder, services
@@ -91,7 +91,7 @@ def _present(opened: Services, name: str) -> list[copies.Copy]:
         if name.count("/") == 3:
             found = copies.of_checkpoint(tx, CheckpointId.parse(name))
             for one in found:
-                copies.require(one, copies.State.PRESENT, action="verify")
+                copy_transitions.require(one, copies.State.PRESENT, action="verify")
             return found
         if "/" in name:
             stage = StageId.parse(name)

@@ -14,7 +14,7 @@ from lastgood.catalog import history, locks
 from lastgood.catalog.capacity import capacity
 from lastgood.catalog.cleaning import incomplete_uploads
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import attempts, checkpoints, copies, stages
+from lastgood.catalog.jobs import attempts, checkpoints, copies, copy_transitions, stages
 from lastgood.catalog.jobs.checkpoints import Checkpoint
 from lastgood.catalog.jobs.copies import Copy
 from lastgood.catalog.jobs.stages import Stage
@@ -177,7 +177,7 @@ class _Losing:
         locks.copies(tx, [copy.copy_id for copy in lost])
         stood = self._readable_pointers()
         for copy in lost:
-            copies.lose(tx, copy, actor=self.actor, reason=self.reason)
+            copy_transitions.lose(tx, copy, actor=self.actor, reason=self.reason)
         for attempt in ended:
             attempts.lose(tx, attempt, actor=self.actor)
         uploads = self._uploads()

@@ -13,7 +13,7 @@ from datetime import datetime
 from lastgood import errors
 from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import copies, references
+from lastgood.catalog.jobs import copies, copy_transitions, references
 from lastgood.catalog.jobs.copies import Copy, CopyObject, State
 from lastgood.catalog.settings import projects
 from lastgood.faults import point
@@ -71,7 +71,7 @@ def undo(
             _refuse(own)
         back = take_back(tx, found, actor=actor, reason=because)
         for copy in shown:
-            copies.show_again(tx, copy, actor=actor, reason=because)
+            copy_transitions.show_again(tx, copy, actor=actor, reason=because)
             back.append(copy.copy_id)
     point("undo.after-decision")
     followed = finish_undo(catalog, stores, checkpoint.project, back)
@@ -112,7 +112,7 @@ def take_back(tx: Transaction, found: Sequence[Copy], *, actor: str, reason: str
     ids."""
     back = [copy for copy in found if copy.state is State.QUARANTINED]
     for copy in back:
-        copies.transition(tx, copy, State.PRESENT, actor=actor, reason=reason)
+        copy_transitions.transition(tx, copy, State.PRESENT, actor=actor, reason=reason)
     return [copy.copy_id for copy in back]
 
 
@@ -163,7 +163,7 @@ def carry_out(catalog: Catalog, stores: Stores, copy: Copy) -> Copy:
             store.quarantine(Prefix(copy.prefix), objects)
         else:
             store.unquarantine(Prefix(copy.prefix), objects)
-        copies.carried_out(tx, copy)
+        copy_transitions.carried_out(tx, copy)
     return copy
 
 
@@ -184,5 +184,5 @@ def stored_objects(copy: Copy, objects: Sequence[CopyObject]) -> list[StoredObje
 def _refuse(found: Sequence[Copy]) -> None:
     """Nothing was in quarantine: say what there is instead, the gone ones first."""
     copy = next((copy for copy in found if copy.state in copies.GONE), found[0])
-    copies.require(copy, State.QUARANTINED, action="undo")
+    copy_transitions.require(copy, State.QUARANTINED, action="undo")
     raise errors.NotFound(what="copy", name=str(copy.checkpoint))

@@ -8,7 +8,7 @@ from lastgood import faults
 from lastgood.catalog import history, locks
 from lastgood.catalog.capacity import capacity
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import attempts, checkpoints, copies, generations, stages
+from lastgood.catalog.jobs import attempts, checkpoints, copy_transitions, generations, stages
 from lastgood.catalog.jobs.attempts import Attempt, State
 from lastgood.catalog.jobs.copies import CopyObject
 from lastgood.catalog.jobs.stages import Stage
@@ -109,7 +109,7 @@ def _record_checkpoint(
         recorded_at=event.recorded_at,
     )
     control_bytes = len(content) + len(layout.marker_bytes(manifest_digest))
-    copies.create(
+    copy_transitions.create(
         tx,
         checkpoint_id=checkpoint_id,
         store=attempt.store,

@@ -13,7 +13,7 @@ from uuid import UUID
 from lastgood import errors
 from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import copies
+from lastgood.catalog.jobs import copies, copy_transitions
 from lastgood.catalog.jobs.copies import Copy, State
 from lastgood.catalog.keeping import holds
 from lastgood.catalog.keeping.holds import NewHold
@@ -117,7 +117,7 @@ def _take(
 
 def _require_kept(found: Sequence[Copy]) -> None:
     if all(copy.state in copies.GONE for copy in found):
-        copies.require(found[0], State.PRESENT, action="hold")
+        copy_transitions.require(found[0], State.PRESENT, action="hold")
 
 
 def _require_future(tx: Transaction, new: NewHold) -> None:

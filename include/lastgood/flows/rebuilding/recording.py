@@ -13,7 +13,14 @@ from uuid import UUID
 from lastgood.catalog import history, locks
 from lastgood.catalog.capacity import capacity
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import attempt_objects, attempts, checkpoints, copies, stages
+from lastgood.catalog.jobs import (
+    attempt_objects,
+    attempts,
+    checkpoints,
+    copies,
+    copy_transitions,
+    stages,
+)
 from lastgood.catalog.jobs.attempts import Attempt
 from lastgood.catalog.jobs.checkpoints import Checkpoint
 from lastgood.catalog.jobs.copies import Copy, CopyObject
@@ -156,7 +163,7 @@ def _commit(tx: Transaction, attempt: Attempt, rebuild: Rebuild, whole: Whole) -
 
 
 def _create_copy(tx: Transaction, checkpoint_id: int, whole: Whole, event: history.Event) -> None:
-    copies.create(
+    copy_transitions.create(
         tx,
         checkpoint_id=checkpoint_id,
         store=whole.found.store,
@@ -213,7 +220,7 @@ def take_back(catalog: Catalog, project: str, store: str, prefix: str) -> Copy |
         locks.copies(tx, [copy.copy_id])
         copy = copies.get(tx, project, copy.copy_id)
         if copy.state is copies.State.QUARANTINED:
-            copies.transition(
+            copy_transitions.transition(
                 tx, copy, copies.State.PRESENT, actor=ACTOR, reason=rebuilt_attempts.REASON
             )
         return copies.get(tx, project, copy.copy_id)
@@ -222,7 +229,7 @@ def take_back(catalog: Catalog, project: str, store: str, prefix: str) -> Copy |
 def shown(catalog: Catalog, copy: Copy) -> None:
     """Note that the store shows a copy that was taken back."""
     with catalog.transaction() as tx:
-        copies.carried_out(tx, copy)
+        copy_transitions.carried_out(tx, copy)
 
 
 def _copy_at(tx: Transaction, project: str, store: str, prefix: str) -> Copy | None:
@@ -261,12 +268,14 @@ def gone(catalog: Catalog, store: Store, rebuild: Rebuild, copy: Copy, *, bytes_
 
 
 def _moved(tx: Transaction, copy: Copy, to: copies.State, facts: dict[str, Any]) -> Copy:
-    copies.transition(tx, copy, to, actor=ACTOR, reason=rebuilt_attempts.REASON, facts=facts)
+    copy_transitions.transition(
+        tx, copy, to, actor=ACTOR, reason=rebuilt_attempts.REASON, facts=facts
+    )
     return copies.get(tx, copy.project, copy.copy_id)
 
 
 def _intend(tx: Transaction, copy: Copy, facts: dict[str, Any]) -> None:
-    event = copies.transition(
+    event = copy_transitions.transition(
         tx,
         copy,
         copies.State.DELETING,
@@ -294,7 +303,7 @@ def _prove(tx: Transaction, copy: Copy) -> None:
     tombstone = tombstones.of_copy(tx, copy.project, copy.copy_id)
     assert tombstone is not None, "a copy is deleting since its tombstone was recorded"
     evidence = {"listing": "complete", "keys_left": 0, "keys_removed": 0}
-    event = copies.transition(
+    event = copy_transitions.transition(
         tx,
         copy,
         copies.State.DELETED,

@@ -16,7 +16,7 @@ from lastgood import errors
 from lastgood.catalog import history, locks
 from lastgood.catalog.capacity import capacity
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import copies, references
+from lastgood.catalog.jobs import copies, copy_transitions, references
 from lastgood.catalog.jobs.copies import Copy, State
 from lastgood.catalog.retention.gate_facts import Evidence
 from lastgood.catalog.settings import policy_versions
@@ -191,7 +191,7 @@ class _Sweeping:
             if not judged.verdict.allowed:
                 self.told.stays(judged.copy, judged.verdict)
                 return
-            copies.transition(
+            copy_transitions.transition(
                 tx,
                 judged.copy,
                 State.QUARANTINED,
@@ -275,7 +275,7 @@ class _Sweeping:
         released = judged.verdict.facts.roles_released
         if judged.copy.state is not State.QUARANTINED or released.truth is not Truth.FALSE:
             return []
-        copies.transition(
+        copy_transitions.transition(
             tx,
             judged.copy,
             State.PRESENT,
@@ -297,7 +297,7 @@ class _Sweeping:
     def _intend(self, tx: Transaction, judged: Judged) -> None:
         """The point of no return: the intent with every fact, and the state, in one transaction."""
         copy = judged.copy
-        event = copies.transition(
+        event = copy_transitions.transition(
             tx,
             copy,
             State.DELETING,
@@ -330,7 +330,7 @@ class _Sweeping:
             copy = copies.get(tx, copy.project, copy.copy_id)
             tombstone = tombstones.of_copy(tx, copy.project, copy.copy_id)
             assert tombstone is not None
-            event = copies.transition(
+            event = copy_transitions.transition(
                 tx,
                 copy,
                 State.DELETED,

@@ -12,7 +12,7 @@ from uuid import UUID
 from lastgood import errors
 from lastgood.catalog import locks
 from lastgood.catalog.db import Catalog
-from lastgood.catalog.jobs import checkpoints, copies, readers, stages
+from lastgood.catalog.jobs import checkpoints, copies, copy_transitions, readers, stages
 from lastgood.catalog.jobs.checkpoints import ReadableCopy
 from lastgood.catalog.jobs.copies import Copy, State
 from lastgood.catalog.jobs.readers import ReaderLease
@@ -37,7 +37,7 @@ def reading(
         stages.locked(tx, project, copies.get(tx, project, copy_id).stage_id)
         locks.copies(tx, [copy_id])
         copy = copies.get(tx, project, copy_id)
-        copies.require(copy, State.PRESENT, action="reading")
+        copy_transitions.require(copy, State.PRESENT, action="reading")
         ttl = policy_of(tx, project).leases.reader
         checkpoint = checkpoints.find(tx, copy.checkpoint)
         assert checkpoint is not None

@@ -14,7 +14,7 @@ from typing import Any
 from lastgood import errors
 from lastgood.catalog import history, locks
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import blocks, copies, stages
+from lastgood.catalog.jobs import blocks, copies, copy_transitions, stages
 from lastgood.catalog.validation import validations
 from lastgood.catalog.validation.receipts import Receipt
 from lastgood.catalog.validation.validations import PresentCopy
@@ -156,7 +156,7 @@ def request(
             one for one in copies.of_checkpoint(tx, checkpoint) if one.state is copies.State.PRESENT
         ]
         if not present:
-            copies.require(found[0], copies.State.PRESENT, action="validating")
+            copy_transitions.require(found[0], copies.State.PRESENT, action="validating")
         contract = validations.contract_of(tx, checkpoint.project, found[0].copy_id)
         if asked is Level.RESTORE and contract is None:
             reason = f"the manifest of {checkpoint} names no contract to restore by"
