@@ -20,7 +20,7 @@ from lastgood.catalog.settings import projects, store_registrations
 from lastgood.catalog.settings.projects import Project, StoreRow
 from lastgood.catalog.views import operator_views
 from lastgood.errors import AttemptLost, CopyLost, NotFound
-from lastgood.flows import control_keys, quarantine
+from lastgood.flows import control_keys, lost_store, quarantine
 from lastgood.flows.auditing import audit
 from lastgood.flows.capacity import pressure
 from lastgood.flows.cleaning import cleanup
@@ -207,12 +207,7 @@ def test_what_was_in_a_dead_store_is_lost_and_the_work_goes_on_with_what_is_left
         assert len(operator_views.checkpoints(tx, project=PROJECT)) == 3
     assert world.row("SELECT count(*) FROM lastgood.tombstone_proofs")[0] == 0
 
-    # What a dump from before the loss would be told by, in the store that is left.
-    for stage in ("alone", "chain", "pretrain"):
-        query = "SELECT last_event FROM lastgood.stages WHERE stage = %s"
-        number = world.row(query, stage)[0]
-        newest_key = layout.event_key(world.stage_name(stage), number)
-        assert world.stores["local"].stat(Key(newest_key)) is not None
+    assert_told_to_local(world, "alone", "chain", "pretrain")
 
     assert not [alert for alert in overview(world.catalog, world.stores).alerts if "old" in alert]
     control_keys.guard(world.catalog, world.stores)
@@ -237,6 +232,39 @@ def test_what_was_in_a_dead_store_is_lost_and_the_work_goes_on_with_what_is_left
     cleanup.run(world.catalog, world.stores, PROJECT, "dag:test")
     left = {str(one.key) for one in world.stores["old"].list(Prefix("checkpoints/"))}
     assert left == {key for key in there if key.startswith("checkpoints/")}
+    assert audit.run(world.catalog).breaks == []
+
+
+def assert_told_to_local(world: World, *names: str) -> None:
+    """The store that is left has what a dump from before the loss would be told by."""
+    for name in names:
+        query = "SELECT last_event FROM lastgood.stages WHERE stage = %s"
+        newest = layout.event_key(world.stage_name(name), world.row(query, name)[0])
+        assert world.stores["local"].stat(Key(newest)) is not None, name
+
+
+def test_who_goes_on_after_a_crash_tells_of_stages_that_only_rested_on_what_was_lost(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = world.commit(1, stage="base")
+    write_to(world, "local")
+    world.commit(1, stage="rests", depends_on=[base])
+    (tmp_path / "old").rename(tmp_path / "burnt")
+    world.stores = stores_of(world.catalog)
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as crashing:
+        crashing.setattr(lost_store, "publish", crash)
+        with pytest.raises(KeyboardInterrupt):
+            lose(world)
+    assert world.state(base) == "lost"
+    assert latest(world, "rests").checkpoint is None
+
+    lose(world)
+
+    assert_told_to_local(world, "base", "rests")
     assert audit.run(world.catalog).breaks == []
 
 

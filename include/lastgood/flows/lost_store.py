@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lastgood.catalog import history, locks
+from lastgood.catalog import control, history, locks
 from lastgood.catalog.capacity import capacity
 from lastgood.catalog.cleaning import incomplete_uploads
 from lastgood.catalog.db import Catalog, Transaction
@@ -140,20 +140,27 @@ def lose(catalog: Catalog, name: str, *, actor: str, reason: str, dry_run: bool 
     return loss
 
 
-def publish(catalog: Catalog, stores: Stores, name: str, loss: Loss) -> None:
-    """Write the newest event of every stage that ever wrote to a store, or rests on what was lost
-    with it, into the other stores of its project, before the loss is answered."""
-    moved = {one.stage for one in loss.stages}
+def publish(catalog: Catalog, stores: Stores, name: str) -> None:
+    """Write the newest event of every stage of a project that ever wrote to a store into its other
+    stores, before the loss is answered: a stage may rest on what was lost in another, and whoever
+    goes on after a crash does not know which did. Raises CatalogBehind, StoreError."""
     with catalog.transaction() as tx:
-        losing = {(project, one) for project, one, _ in store_registrations.writers_of(tx, name)}
-        others = {}
-        for project in {project for project, _ in losing}:
-            others[project] = [one for one in projects.stores_of(tx, project) if one != name]
-            known = stages.names(tx, project).items()
-            losing |= {(project, stage_id) for stage_id, one in known if str(one) in moved}
-    for project, stage_id in sorted(losing):
+        writers = {project for project, _, _ in store_registrations.writers_of(tx, name)}
+        others = {
+            project: [one for one in projects.stores_of(tx, project) if one != name]
+            for project in writers
+        }
+        told = {project: _with_events(tx, project) for project in writers}
+    for project in sorted(writers):
         into = [stores[one] for one in others[project]]
-        control_keys.publish(catalog, into, project, stage_id)
+        for stage_id in told[project]:
+            control_keys.publish(catalog, into, project, stage_id)
+
+
+def _with_events(tx: Transaction, project: str) -> list[int]:
+    positions = control.positions(tx, project)
+    named = stages.names(tx, project).items()
+    return sorted(stage_id for stage_id, stage in named if positions[stage].event)
 
 
 @dataclass(frozen=True, slots=True)

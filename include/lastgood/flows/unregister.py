@@ -136,7 +136,7 @@ def give_up(
     loss = lost_store.lose(catalog, name, actor=actor, reason=reason, dry_run=dry_run)
     if dry_run:
         return GivenUp(name, None, found.words, loss)
-    lost_store.publish(catalog, stores, name, loss)
+    lost_store.publish(catalog, stores, name)
     elsewhere = [one for one in _known_inventories(catalog, name) if one.place != name]
     for failed in drop(catalog, stores.__getitem__, name, elsewhere, actor=actor).failed:
         raise StoreError(store=name, key="", reason=f"it stays registered: {failed}")
