@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from pathlib import Path
+
+from lastgood.runner import Ticket
 from lastgood.stores.base import Key, Part, Store, StoredObject, UploadId
 from lastgood.stores.parts import part_count
 
@@ -20,3 +24,19 @@ def upload_object(store: Store, key: str, data: bytes) -> StoredObject:
     """Upload a whole object."""
     upload_id = store.create_upload(Key(key), len(data))
     return store.complete_upload(Key(key), upload_id, send_parts(store, Key(key), upload_id, data))
+
+
+def direct_ticket(folder: Path) -> Ticket:
+    """What a coordinator gives a job that writes into the folder itself."""
+    return Ticket(
+        url="http://127.0.0.1/lastgood",
+        attempt="x",
+        fencing_token="secret",
+        checkpoint="p/w/s/1.1",
+        sequence=1,
+        step=1,
+        how="direct",
+        direct_path=str(folder),
+        renew_every=timedelta(minutes=1),
+        slots={},
+    )

@@ -58,20 +58,25 @@ def ceph_client(ceph: Ceph) -> Iterator[S3Client]:
     client.close()
 
 
-@pytest.fixture(scope="session")
-def make_ceph_bucket(ceph_client: S3Client) -> MakeBucket:
-    """A function that makes a new bucket."""
+def bucket_maker(client: S3Client) -> MakeBucket:
+    """A function that makes a new bucket of the client's server."""
 
     def make(*, versioned: bool = False, object_lock: bool = False) -> str:
         bucket = f"bucket-{os.getpid()}-{next(_bucket_numbers)}"
-        ceph_client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=object_lock)
+        client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=object_lock)
         if versioned and not object_lock:
-            ceph_client.put_bucket_versioning(
+            client.put_bucket_versioning(
                 Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
             )
         return bucket
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_ceph_bucket(ceph_client: S3Client) -> MakeBucket:
+    """A function that makes a new bucket."""
+    return bucket_maker(ceph_client)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ additional checksums and completes conditionally. Ceph 16 does neither."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import tempfile
@@ -19,7 +18,7 @@ import pytest
 
 from lastgood.stack.ports import LOOPBACK, free_port
 from lastgood.stores.s3_client import CONFIG, prepared
-from tests.ceph.fixtures import MakeBucket
+from tests.ceph.fixtures import MakeBucket, bucket_maker
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -28,7 +27,6 @@ REQUIRED = "LASTGOOD_REQUIRE_LOCALSTACK"
 PYTHON = Path(__file__).resolve().parents[2] / ".venv/localstack/bin/python"
 STARTS = 3  # a free port may be taken before the server binds it
 READY_SECONDS = 120.0
-_bucket_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
@@ -55,17 +53,7 @@ def localstack_client(localstack: str) -> Iterator[S3Client]:
 @pytest.fixture(scope="session")
 def make_localstack_bucket(localstack_client: S3Client) -> MakeBucket:
     """A function that makes a new bucket."""
-
-    def make(*, versioned: bool = False, object_lock: bool = False) -> str:
-        bucket = f"bucket-{os.getpid()}-{next(_bucket_numbers)}"
-        localstack_client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=object_lock)
-        if versioned and not object_lock:
-            localstack_client.put_bucket_versioning(
-                Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-            )
-        return bucket
-
-    return make
+    return bucket_maker(localstack_client)
 
 
 def plain_client(endpoint: str) -> S3Client:

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from lastgood.runner import FolderUnreachable, ObjectRecord, Ticket
+from lastgood.runner import FolderUnreachable, ObjectRecord
 from lastgood.runner.disk.files import measured
 from lastgood.runner.sending.direct import write_direct
 from lastgood.runner.working.progress import Progress
 from lastgood.runner.working.stopping import Stop
-
-
-def ticket_for(folder: Path) -> Ticket:
-    return Ticket(
-        url="http://127.0.0.1/lastgood",
-        attempt="x",
-        fencing_token="secret",
-        checkpoint="p/w/s/1.1",
-        sequence=1,
-        step=1,
-        how="direct",
-        direct_path=str(folder),
-        renew_every=timedelta(minutes=1),
-        slots={},
-    )
+from tests.factories import direct_ticket
 
 
 def write(source: Path, folder: Path) -> ObjectRecord:
-    return write_direct(ticket_for(folder), measured(source)[0], 3, Progress(0), Stop())
+    return write_direct(direct_ticket(folder), measured(source)[0], 3, Progress(0), Stop())
 
 
 @pytest.fixture

@@ -9,13 +9,12 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from lastgood.rules.store_profile import Ability
-from lastgood.runner import FolderNotOurs, Ticket
+from lastgood.runner import FolderNotOurs
 from lastgood.runner.disk.files import measured
 from lastgood.runner.sending.direct import write_direct
 from lastgood.runner.working.progress import Progress
@@ -23,6 +22,7 @@ from lastgood.runner.working.stopping import Stop
 from lastgood.stores.base import ForeignEntry, Key, Outcome, Prefix, StoreError
 from lastgood.stores.file import FileStore
 from lastgood.stores.profile import probe
+from tests.factories import direct_ticket
 
 COORDINATOR, JOB, GROUP = 64001, 64002, 64010
 COPY = Prefix("demo/run/1/7/")
@@ -77,20 +77,8 @@ def save(folder: Path, content: bytes = b"bytes", *groups: int) -> None:
         for path in PATHS:
             (Path(made) / path).parent.mkdir(parents=True, exist_ok=True)
             (Path(made) / path).write_bytes(content)
-        ticket = Ticket(
-            url="http://127.0.0.1/lastgood",
-            attempt="x",
-            fencing_token="secret",
-            checkpoint="p/w/s/1.1",
-            sequence=1,
-            step=1,
-            how="direct",
-            direct_path=str(folder),
-            renew_every=timedelta(minutes=1),
-            slots={},
-        )
         for file in measured(made):
-            write_direct(ticket, file, None, Progress(0), Stop())
+            write_direct(direct_ticket(folder), file, None, Progress(0), Stop())
 
 
 @two_accounts
