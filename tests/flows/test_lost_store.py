@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -262,9 +263,32 @@ def test_who_goes_on_after_a_crash_tells_of_stages_that_only_rested_on_what_was_
     assert world.state(base) == "lost"
     assert latest(world, "rests").checkpoint is None
 
-    lose(world)
+    again = lose(world)
 
+    assert (again.loss.copies, again.lost_before) == (0, 1)
     assert_told_to_local(world, "base", "rests")
+    assert audit.run(world.catalog).breaks == []
+
+
+def test_what_several_give_up_at_once_is_lost_once(world: World, tmp_path: Path) -> None:
+    copies = [world.commit(sequence) for sequence in (1, 2, 3)]
+    write_to(world, "local")
+    (tmp_path / "old").rename(tmp_path / "burnt")
+    world.stores = stores_of(world.catalog)
+
+    def given_up(_: int) -> GivenUp | NotFound:
+        try:
+            return lose(world)
+        except NotFound as late:
+            return late
+
+    with ThreadPoolExecutor(4) as operators:
+        answers = list(operators.map(given_up, range(4)))
+
+    told = [one.loss.copies + one.lost_before for one in answers if isinstance(one, GivenUp)]
+    assert max(told) == len(copies)
+    assert {world.state(copy) for copy in copies} == {"lost"}
+    assert world.row("SELECT count(*) FROM lastgood.events WHERE kind = 'lost'")[0] == len(copies)
     assert audit.run(world.catalog).breaks == []
 
 

@@ -126,9 +126,12 @@ def _say_given_up(found: GivenUp) -> None:
     ]
     say(f"Store {found.store}: {found.seen}")
     headers = ["stage", ">lost", ">size", "latest was", "latest is"]
-    print_table(headers, rows, "It held no copy.")
+    print_table(headers, rows, "No copy of it is left to be lost.")
     lost = f"{counted(loss.copies, 'copy', 'copies')} ({human_bytes(loss.size_bytes)})"
     also = f"{counted(loss.attempts, 'attempt')} and {counted(loss.uploads, 'upload')} ended"
+    if found.lost_before:
+        before = counted(found.lost_before, "copy", "copies")
+        say(f"Recorded as lost with it before: {before}.")
     if found.at is None:
         say(f"Nothing was changed: {lost} would be lost.")
         return

@@ -15,7 +15,7 @@ from lastgood.catalog import control as identities
 from lastgood.catalog import history, locks
 from lastgood.catalog.capacity import capacity, capacity_states
 from lastgood.catalog.db import Catalog, Transaction
-from lastgood.catalog.jobs import attempts
+from lastgood.catalog.jobs import attempts, copies
 from lastgood.catalog.reconciliation import findings, inventories
 from lastgood.catalog.reconciliation.inventories import InventoryRow
 from lastgood.catalog.settings import policy_versions, projects, store_registrations
@@ -56,12 +56,14 @@ class StoreHeld(Conflict):
 @dataclass(frozen=True, slots=True)
 class GivenUp:
     """A store that was given up as lost at `at` (UTC; None: a dry run, nothing was changed). `seen`
-    is what it showed just before."""
+    is what it showed just before; `lost_before` are the copies that were recorded as lost with it
+    already, such as by a try that did not come to its end."""
 
     store: str
     at: datetime | None
     seen: str
     loss: Loss
+    lost_before: int
     left: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -72,6 +74,7 @@ class GivenUp:
             "seen": self.seen,
             "copies": self.loss.copies,
             "bytes": self.loss.size_bytes,
+            "lost_before": self.lost_before,
             "attempts": self.loss.attempts,
             "uploads": self.loss.uploads,
             "stages": self.loss.stages,
@@ -134,8 +137,11 @@ def give_up(
         raise StoreHeld(store=name, reason=found.kept)
     reason = f"store {name} was given up as lost: {because}"
     loss = lost_store.lose(catalog, name, actor=actor, reason=reason, dry_run=dry_run)
+    with catalog.transaction() as tx:
+        lost = copies.lost_in_store(tx, name)
     if dry_run:
-        return GivenUp(name, None, found.words, loss)
+        return GivenUp(name, None, found.words, loss, lost)
+    before = lost - loss.copies
     lost_store.publish(catalog, stores, name)
     elsewhere = [one for one in _known_inventories(catalog, name) if one.place != name]
     for failed in drop(catalog, stores.__getitem__, name, elsewhere, actor=actor).failed:
@@ -153,8 +159,8 @@ def give_up(
         _end_pressure(tx, name, actor)
         findings.close_all(tx, name, reason="its store was given up as lost", actor=actor, at=at)
     if found.store is None:
-        return GivenUp(name, at, found.words, loss)
-    return GivenUp(name, at, found.words, loss, _taken_back(catalog, found.store))
+        return GivenUp(name, at, found.words, loss, before)
+    return GivenUp(name, at, found.words, loss, before, _taken_back(catalog, found.store))
 
 
 def _lock(tx: Transaction, name: str) -> None:

@@ -146,6 +146,16 @@ def in_store(tx: Transaction, store: str) -> list[Copy]:
     return [_copy(row) for row in rows]
 
 
+def lost_in_store(tx: Transaction, store: str) -> int:
+    """How many copies, of any project, were lost with a store."""
+    row = tx.execute(
+        "SELECT count(*) AS number FROM copies WHERE store = %s AND state = 'lost'", (store,)
+    ).fetchone()
+    assert row is not None
+    number: int = row["number"]
+    return number
+
+
 def lost_of_stage(tx: Transaction, project: str, stage_id: int) -> Mapping[str, int]:
     """How many copies of a stage were lost, by store."""
     rows = tx.execute(
